@@ -1,0 +1,56 @@
+"""Logged reinforcement-learning data into something a learner can sample, right and fast.
+
+Public names load on first use (PEP 562), so that ``import rlds2buf`` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Episode": "core.episode",
+    "FieldSpec": "core.spec",
+    "Sample": "core.sample",
+    "SampleInfo": "core.sample",
+    "StepPairs": "core.sample",
+    "StepSpec": "core.spec",
+    "Trajectory": "core.sample",
+    "Transition": "core.sample",
+    "convert": "convert",
+    "errors": "errors",
+    "item_spec": "views.signature",
+    "load_buffer": "buffers.snapshot",
+    "make_circular": "buffers.make",
+    "open_source": "sources.detect",
+    "spec_of": "core.spec",
+    "step_pairs": "views.pairs",
+    "transitions": "views.transitions",
+    "validate": "check.report",
+    "windows": "views.windows",
+}
+_ERRORS = (
+    "BoundaryError EmptyEpisode EpisodeError InvalidPriority MissingDependency NotEnoughItems ReplayError "
+    "Rlds2bufError ServerUnavailable SignatureMismatch SinkError SnapshotCorrupt SnapshotError SnapshotExists "
+    "SnapshotTooNew SourceError SourceFormatError SourceNotFound SpecMismatch UnknownKey WriteTimeout"
+).split()
+_HOME.update(dict.fromkeys(_ERRORS, "errors"))
+
+__all__ = ["__version__", *sorted(_HOME)]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'rlds2buf' has no attribute {name!r}")
+    module = importlib.import_module(f"rlds2buf.{home}")
+    # A name that is also a module (convert, errors): the module's own object of that name, if any.
+    value = getattr(module, name, module)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,47 @@
+"""The names of RLDS: which fields a step has, and what its flags mean.
+
+Source: the RLDS format of Ramos et al. 2021, https://github.com/google-research/rlds
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+__all__ = [
+    "CONTINUE",
+    "DATA_FIELDS",
+    "FINAL_ROW",
+    "FLAG_FIELDS",
+    "STEP_FIELDS",
+    "STEP_FIRST",
+    "STEP_LAST",
+    "STEP_MID",
+    "TERMINATED",
+    "TRUNCATED",
+    "dtype_name",
+]
+
+DATA_FIELDS: Final = ("observation", "action", "reward", "discount")
+FLAG_FIELDS: Final = ("is_first", "is_last", "is_terminal")
+STEP_FIELDS: Final = DATA_FIELDS + FLAG_FIELDS
+"""The seven fields of an RLDS step; anything else in a step is an extra."""
+
+STEP_FIRST: Final = 0
+STEP_MID: Final = 1
+STEP_LAST: Final = 2
+"""Step types, numbered as in dm_env and TF-Agents."""
+
+CONTINUE: Final = 0
+TERMINATED: Final = 1
+TRUNCATED: Final = 2
+"""``is_done`` of a transition: goes on, ended by the environment (no bootstrap), cut (bootstrap)."""
+
+FINAL_ROW: Final = 3
+"""``is_done`` of a stored row from which no transition starts: it only holds the last observation."""
+
+
+def dtype_name(dtype: np.dtype) -> str:
+    """A dtype's name in files and messages; variable-length byte strings are ``"string"``."""
+    return "string" if dtype == np.dtype(object) else dtype.name

@@ -1,0 +1,126 @@
+"""What views and buffers hand out."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlds2buf.core.fields import TERMINATED, TRUNCATED
+from rlds2buf.core.nest import Nest
+
+__all__ = ["Sample", "SampleInfo", "StepPairs", "Trajectory", "Transition"]
+
+
+class Transition(NamedTuple):
+    """B transitions inside episodes; every field has a leading axis ``[B]``.
+
+    For a horizon of n steps (n = 1 unless asked otherwise) the k = ``steps`` rewards actually
+    summed stop at the first end of an episode, at the newest stored row, and at n::
+
+        reward             = sum over i < k of  gamma**i * d_0 * ... * d_{i-1} * r_i
+        discount           = gamma**(k-1) * d_0 * ... * d_{k-1}      0 into a terminal state
+        bootstrap_discount = gamma * discount
+
+    with d the logged discounts (1 where the data have none).  So a learner's target is
+    ``reward + bootstrap_discount * V(next_observation)`` for every n, right also where the horizon
+    was cut short.
+
+    Attributes:
+        observation, action: nests of ``[B, ...]``.
+        reward: ``[B]``, in the dtype of the data.
+        discount: ``[B]`` in [0, 1]; for n = 1 the logged one, 0 on the transition into a terminal row.
+        next_observation: nest of ``[B, ...]``.
+        extras: name to nest of ``[B, ...]``, of the first step.
+        is_done: ``[B] uint8``: 0 goes on, 1 terminated, 2 truncated, at the transition's end.
+        steps: ``[B] int32``, at least 1.
+        bootstrap_discount: ``[B]`` float.
+    """
+
+    observation: Nest
+    action: Nest
+    reward: Any
+    discount: Any
+    next_observation: Nest
+    extras: dict[str, Nest] = {}  # noqa: RUF012 - a NamedTuple default, never mutated
+    is_done: Any = None
+    steps: Any = None
+    bootstrap_discount: Any = None
+
+    @property
+    def terminated(self) -> np.ndarray:
+        """``[B] bool``: the environment ended the episode; do not bootstrap."""
+        return np.asarray(self.is_done == TERMINATED)
+
+    @property
+    def truncated(self) -> np.ndarray:
+        """``[B] bool``: the episode was cut; bootstrap."""
+        return np.asarray(self.is_done == TRUNCATED)
+
+
+class Trajectory(NamedTuple):
+    """B windows of T consecutive steps of one episode each; leading axes ``[B, T]``.
+
+    Positions past the end of the episode are zero and False in `mask`.
+
+    Attributes:
+        observation, action, reward, discount: nests of ``[B, T, ...]``.
+        is_first, is_last, is_terminal: ``[B, T] bool``, the rows' own flags.
+        extras: name to nest of ``[B, T, ...]``.
+        mask: ``[B, T] bool``, True on real steps.
+        next_observation: nest of ``[B, T, ...]`` where each step is a transition (sampled
+            sequences), None where it is a row (:func:`rlds2buf.windows`).
+        is_done: ``[B, T] uint8`` beside `next_observation`: 0 goes on, 1 terminated, 2 truncated.
+    """
+
+    observation: Nest
+    action: Nest
+    reward: Any
+    discount: Any
+    is_first: Any
+    is_last: Any
+    is_terminal: Any
+    extras: dict[str, Nest]
+    mask: Any
+    next_observation: Nest = None
+    is_done: Any = None
+
+
+class StepPairs(NamedTuple):
+    """Rows t with the type of row t+1 of the flattened data, as TF-Agents' Trajectory has them.
+
+    All fields have a leading axis ``[B]``; step types are int32: 0 first, 1 mid, 2 last.
+    """
+
+    step_type: Any
+    observation: Nest
+    action: Nest
+    policy_info: Nest
+    next_step_type: Any
+    reward: Any
+    discount: Any
+
+
+class SampleInfo(NamedTuple):
+    """Where each of the B sampled items came from.
+
+    Attributes:
+        key: ``[B] uint64``, stable ids for ``update_priorities``.
+        probability: ``[B] float64``, the chance of each draw to pick this item.
+        priority: ``[B] float64``, raw (before the exponent); 1 for uniform sampling.
+        weight: ``[B] float64``, importance weights; 1 for uniform sampling.
+        table_size: how many items could have been sampled.
+    """
+
+    key: Any
+    probability: Any
+    priority: Any
+    weight: Any
+    table_size: int
+
+
+class Sample(NamedTuple):
+    """A batch: `data` (:class:`Transition` or :class:`Trajectory`) and `info`."""
+
+    data: Any
+    info: SampleInfo

@@ -1,0 +1,193 @@
+"""What a step looks like: shape, dtype and limits of every field."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlds2buf.core import nest
+from rlds2buf.core.fields import DATA_FIELDS, FLAG_FIELDS, STEP_FIELDS, dtype_name
+from rlds2buf.errors import SpecMismatch
+
+if TYPE_CHECKING:
+    from rlds2buf.core.episode import Episode
+
+__all__ = ["FieldSpec", "StepSpec", "spec_of"]
+
+
+@dataclasses.dataclass(frozen=True)
+class FieldSpec:
+    """One field of one step.
+
+    Attributes:
+        shape: without the time axis; None where the length varies.
+        dtype: numpy dtype; ``object`` stands for variable-length byte strings.
+        low, high: inclusive limits (a number, or nested lists of the field's shape), or None.
+        values: the finite set of allowed values, or None.
+
+    >>> FieldSpec((17,), np.float32)
+    FieldSpec(float32[17])
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: np.dtype
+    low: Any = None
+    high: Any = None
+    values: tuple[Any, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+
+    @property
+    def is_string(self) -> bool:
+        """Whether the field holds variable-length byte strings."""
+        return self.dtype == np.dtype(object)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one step of this field (strings: the pointer); variable axes count as 1."""
+        return int(np.prod([1 if n is None else n for n in self.shape], dtype=np.int64)) * self.dtype.itemsize
+
+    def accepts(self, shape: tuple[int, ...], dtype: np.dtype) -> bool:
+        """Whether a column of rows with this `shape` (no time axis) and `dtype` fits."""
+        if np.dtype(dtype) != self.dtype or len(shape) != len(self.shape):
+            return False
+        return all(want is None or want == got for want, got in zip(self.shape, shape, strict=True))
+
+    def __str__(self) -> str:
+        dims = ", ".join("?" if n is None else str(n) for n in self.shape)
+        return f"{dtype_name(self.dtype)}[{dims}]"
+
+    def __repr__(self) -> str:
+        limits = "".join(
+            f", {name}={value}"
+            for name, value in (("low", self.low), ("high", self.high), ("values", self.values))
+            if value is not None
+        )
+        return f"FieldSpec({self}{limits})"
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values; :meth:`from_json` reads it back."""
+        out: dict[str, Any] = {"shape": list(self.shape), "dtype": dtype_name(self.dtype)}
+        for name in ("low", "high", "values"):
+            value = getattr(self, name)
+            if value is not None:
+                out[name] = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+        return out
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> FieldSpec:
+        """The inverse of :meth:`to_json`."""
+        dtype = np.dtype(object) if data["dtype"] == "string" else np.dtype(data["dtype"])
+        values = data.get("values")
+        return cls(
+            tuple(data["shape"]),
+            dtype,
+            data.get("low"),
+            data.get("high"),
+            tuple(values) if values is not None else None,
+        )
+
+
+_FLAG = FieldSpec((), np.dtype(np.bool_))
+
+
+@dataclasses.dataclass(frozen=True)
+class StepSpec:
+    """The fields of one step: a nest of :class:`FieldSpec` for each, None where the data lack it.
+
+    >>> StepSpec(observation=FieldSpec((3,), np.float32), action=FieldSpec((), np.int64)).action
+    FieldSpec(int64[])
+    """
+
+    observation: nest.Nest = None
+    action: nest.Nest = None
+    reward: nest.Nest = FieldSpec((), np.dtype(np.float32))
+    discount: nest.Nest = FieldSpec((), np.dtype(np.float32))
+    extras: dict[str, nest.Nest] = dataclasses.field(default_factory=dict)
+    is_first: FieldSpec = _FLAG
+    is_last: FieldSpec = _FLAG
+    is_terminal: FieldSpec = _FLAG
+
+    def fields(self) -> Iterator[tuple[nest.Path, FieldSpec]]:
+        """Yield ``(path, FieldSpec)`` for every leaf; extras are under ``("extras", ...)``."""
+        for name in (*STEP_FIELDS, "extras"):
+            for path, leaf in nest.flatten(getattr(self, name), (name,)):
+                if leaf is not None:
+                    yield path, leaf
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one step, all fields together."""
+        return sum(field.row_bytes for _, field in self.fields())
+
+    def check(self, episode: Episode) -> None:
+        """Raise unless the episode has these fields, shapes and dtypes.
+
+        Raises:
+            SpecMismatch: it differs; the message names the field, what was expected and what came.
+        """
+        expected = dict(self.fields())
+        found = dict(episode.flatten())
+        where: dict[str, Any] = {"source": episode.source, "episode": episode.index}
+        for path, field in expected.items():
+            name = nest.path_name(path)
+            if path not in found:
+                raise SpecMismatch(f"the field is missing, expected {field}", path=name, rule="spec", **where)
+            column = found[path]
+            if not field.accepts(column.shape[1:], column.dtype):
+                got = FieldSpec(column.shape[1:], column.dtype)
+                raise SpecMismatch(f"expected {field}, got {got}", path=name, rule="spec", **where)
+        for path in found:
+            if path not in expected:
+                raise SpecMismatch("the field is not in the spec", path=nest.path_name(path), rule="spec", **where)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values; :meth:`from_json` reads it back."""
+        return {name: _nest_to_json(getattr(self, name)) for name in (*STEP_FIELDS, "extras")}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> StepSpec:
+        """The inverse of :meth:`to_json`."""
+        return cls(**{name: _nest_from_json(data[name]) for name in (*STEP_FIELDS, "extras")})
+
+
+def spec_of(episode: Episode) -> StepSpec:
+    """The :class:`StepSpec` of one episode: what a buffer for such episodes is made from.
+
+    >>> from rlds2buf import Episode
+    >>> ep = Episode(observation=np.zeros((3, 4), np.float32), action=np.zeros(3, np.int64),
+    ...              reward=np.zeros(3), discount=np.ones(3))
+    >>> spec_of(ep).observation
+    FieldSpec(float32[4])
+    """
+
+    def field(column: np.ndarray | None) -> FieldSpec | None:
+        return None if column is None else FieldSpec(column.shape[1:], column.dtype)
+
+    parts = {name: nest.map_structure(field, getattr(episode, name)) for name in (*DATA_FIELDS, *FLAG_FIELDS)}
+    return StepSpec(**parts, extras=nest.map_structure(field, episode.extras))
+
+
+def _nest_to_json(value: nest.Nest) -> Any:
+    if isinstance(value, FieldSpec):
+        return {"field": value.to_json()}
+    if isinstance(value, Mapping):
+        return {"dict": {key: _nest_to_json(child) for key, child in value.items()}}
+    if isinstance(value, tuple):
+        return {"tuple": [_nest_to_json(child) for child in value]}
+    return None
+
+
+def _nest_from_json(value: Any) -> nest.Nest:
+    if value is None:
+        return None
+    if "field" in value:
+        return FieldSpec.from_json(value["field"])
+    if "dict" in value:
+        return {key: _nest_from_json(child) for key, child in value["dict"].items()}
+    return tuple(_nest_from_json(child) for child in value["tuple"])

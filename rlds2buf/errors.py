@@ -1,0 +1,180 @@
+"""Every error rlds2buf raises on purpose.
+
+::
+
+    Rlds2bufError
+     |- SourceError            a dataset can't be read
+     |   |- SourceNotFound     (+ FileNotFoundError)
+     |   |- SourceFormatError  (+ ValueError)   the bytes are not what the format says
+     |   `- MissingDependency  (+ ImportError)  names the pip line that mends it
+     |- EpisodeError           (+ ValueError)   one episode is wrong: .source .episode .step .path
+     |   |- BoundaryError      is_first / is_last / is_terminal break the grammar
+     |   |- SpecMismatch       shapes or dtypes differ from the spec
+     |   `- EmptyEpisode       no steps
+     |- SinkError              an output can't be written
+     |   |- SignatureMismatch  (+ ValueError)   field-by-field difference to a table
+     |   |- WriteTimeout       (+ TimeoutError)
+     |   `- ServerUnavailable  (+ ConnectionError)
+     |- ReplayError            a buffer can't answer
+     |   |- NotEnoughItems
+     |   |- UnknownKey         (+ KeyError)
+     |   `- InvalidPriority    (+ ValueError)
+     `- SnapshotError          a saved buffer can't be read or written
+         |- SnapshotExists
+         |- SnapshotCorrupt
+         `- SnapshotTooNew
+
+Errors of other libraries are translated once, ``from`` the cause.  A plain ``ValueError`` or
+``TypeError`` means that an argument, not the data, is wrong.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BoundaryError",
+    "EmptyEpisode",
+    "EpisodeError",
+    "InvalidPriority",
+    "MissingDependency",
+    "NotEnoughItems",
+    "ReplayError",
+    "Rlds2bufError",
+    "ServerUnavailable",
+    "SignatureMismatch",
+    "SinkError",
+    "SnapshotCorrupt",
+    "SnapshotError",
+    "SnapshotExists",
+    "SnapshotTooNew",
+    "SourceError",
+    "SourceFormatError",
+    "SourceNotFound",
+    "SpecMismatch",
+    "UnknownKey",
+    "WriteTimeout",
+]
+
+
+class Rlds2bufError(Exception):
+    """Base of every error that rlds2buf raises on purpose."""
+
+
+class SourceError(Rlds2bufError):
+    """A dataset can't be read."""
+
+
+class SourceNotFound(SourceError, FileNotFoundError):
+    """Nothing is at that path, or the split or shard is missing."""
+
+
+class SourceFormatError(SourceError, ValueError):
+    """The bytes are not what the format says they should be."""
+
+
+class MissingDependency(SourceError, ImportError):
+    """An optional package is needed and not installed; the message holds the pip line."""
+
+
+class EpisodeError(Rlds2bufError, ValueError):
+    """One episode is wrong.
+
+    Attributes:
+        source: where the episode came from (path or address), or None.
+        episode: its number in the source, 0-based, or None.
+        step: the row inside the episode, 0-based, or None.
+        path: the field, for example ``"observation/state"``, or None.
+        rule: the id of the validation rule that it breaks, or None.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        source: str | None = None,
+        episode: int | None = None,
+        step: int | None = None,
+        path: str | None = None,
+        rule: str | None = None,
+    ) -> None:
+        self.message = message
+        self.source = source
+        self.episode = episode
+        self.step = step
+        self.path = path
+        self.rule = rule
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        where = []
+        if self.source is not None:
+            where.append(str(self.source))
+        if self.episode is not None:
+            where.append(f"episode {self.episode}")
+        if self.step is not None:
+            where.append(f"step {self.step}")
+        if self.path is not None:
+            where.append(self.path)
+        return f"{', '.join(where)}: {self.message}" if where else self.message
+
+
+class BoundaryError(EpisodeError):
+    """is_first, is_last or is_terminal break the episode grammar."""
+
+
+class SpecMismatch(EpisodeError):
+    """Shapes, dtypes or fields differ from the spec."""
+
+
+class EmptyEpisode(EpisodeError):
+    """The episode has no steps."""
+
+
+class SinkError(Rlds2bufError):
+    """An output can't be written."""
+
+
+class SignatureMismatch(SinkError, ValueError):
+    """A table's signature differs from what would be written; the message lists the fields."""
+
+
+class WriteTimeout(SinkError, TimeoutError):
+    """A write did not finish in time; the message says what it waited for."""
+
+
+class ServerUnavailable(SinkError, ConnectionError):
+    """No server answers at the address."""
+
+
+class ReplayError(Rlds2bufError):
+    """A buffer can't do what was asked."""
+
+
+class NotEnoughItems(ReplayError):
+    """The buffer holds fewer items than the call needs."""
+
+
+class UnknownKey(ReplayError, KeyError):
+    """A key was never given out, or its item has been evicted."""
+
+    # KeyError prints the repr of its argument; a sentence should stay a sentence.
+    __str__ = Exception.__str__
+
+
+class InvalidPriority(ReplayError, ValueError):
+    """A priority is negative or not finite."""
+
+
+class SnapshotError(Rlds2bufError):
+    """A saved buffer can't be read or written."""
+
+
+class SnapshotExists(SnapshotError):
+    """The target is already there; nothing was changed."""
+
+
+class SnapshotCorrupt(SnapshotError):
+    """The saved buffer is incomplete or was changed."""
+
+
+class SnapshotTooNew(SnapshotError):
+    """The saved buffer was written by a newer rlds2buf."""

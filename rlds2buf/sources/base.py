@@ -1,0 +1,85 @@
+"""What every source offers."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, ClassVar
+
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import EpisodeError
+
+__all__ = ["Source"]
+
+
+class Source(abc.ABC):
+    """A dataset that yields :class:`~rlds2buf.core.episode.Episode`, as often as it is iterated.
+
+    A context manager.  Subclasses implement :meth:`read` and the properties; they open files in
+    their constructor far enough to raise what is wrong with them as a whole.
+
+    Attributes:
+        format: the format's name, as ``open_source(format=...)`` takes it.
+        name: the path or address with the split, for messages and provenance.
+    """
+
+    format: ClassVar[str]
+    name: str
+
+    @property
+    @abc.abstractmethod
+    def spec(self) -> StepSpec:
+        """Shape and dtype of every step field."""
+
+    @property
+    def num_episodes(self) -> int | None:
+        """How many episodes there are; None where only a full pass would tell."""
+        return None
+
+    @property
+    def num_steps(self) -> int | None:
+        """How many rows (final rows included) there are; None where only a full pass would tell."""
+        return None
+
+    @abc.abstractmethod
+    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
+        """Yield episodes ``start`` up to (not with) ``stop``, in the dataset's order.
+
+        An episode that can't be built (ragged columns, no steps) is yielded as the
+        :class:`~rlds2buf.errors.EpisodeError` that says why, so that the ones behind it can still
+        be read.  Every episode has `source` and `index` set.
+
+        Raises:
+            SourceError: the files are damaged; nothing after that point can be trusted.
+        """
+
+    def details(self) -> dict[str, Any]:
+        """Further facts for ``rlds2buf inspect``, as plain JSON values (splits, files, versions)."""
+        return {}
+
+    def fingerprint(self) -> str:
+        """A text that changes when the dataset does; for provenance and resuming."""
+        return self.name
+
+    def close(self) -> None:
+        """Release files; idempotent."""
+        return None
+
+    def __iter__(self) -> Iterator[Episode]:
+        for item in self.read():
+            if isinstance(item, EpisodeError):
+                raise item
+            yield item
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
