@@ -1,0 +1,11 @@
+"""What is collected where: tests/full needs TensorFlow and Reverb, tests/minari needs Minari."""
+
+from __future__ import annotations
+
+import importlib.util
+
+collect_ignore_glob = []
+if importlib.util.find_spec("tensorflow") is None:
+    collect_ignore_glob.append("full/*")
+if importlib.util.find_spec("minari") is None:
+    collect_ignore_glob.append("minari/*")
