@@ -1,0 +1,129 @@
+"""Transitions of an episode: one-step and n-step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlds2buf.core import nest
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.fields import CONTINUE, TERMINATED, TRUNCATED
+from rlds2buf.core.sample import Transition
+from rlds2buf.errors import EpisodeError
+
+__all__ = ["done_codes", "need", "transitions"]
+
+
+def transitions(episode: Episode, *, n_step: int = 1, gamma: float = 1.0) -> Transition:
+    """Every transition of the episode: N-1 of them for N rows, none for an episode of one row.
+
+    Transition t goes from row t to row ``t + steps[t]`` with ``steps[t] = min(n_step, N-1-t)``: the
+    horizon stops at the end of the episode, and `bootstrap_discount` knows by how much.  The
+    discount is 0 on a transition into a terminal row whatever was logged there; a time-out keeps
+    the logged one.  The formulas are in :class:`~rlds2buf.core.sample.Transition`.
+
+    Args:
+        episode: N rows.
+        n_step: the longest horizon, at least 1.
+        gamma: discount per step, in [0, 1].
+
+    Returns:
+        Transition with leading axis ``[N-1]``; one-step columns share memory with the episode.
+
+    Raises:
+        EpisodeError: the episode has no observation, action or reward.
+        ValueError: `n_step` or `gamma` is out of range.
+
+    >>> ep = Episode(observation=np.arange(4.0), action=np.zeros(4), reward=np.array([1.0, 2, 4, 0]),
+    ...              discount=np.ones(4), is_terminal=[False, False, False, True])
+    >>> batch = transitions(ep, n_step=2, gamma=0.5)
+    >>> batch.reward, batch.steps, batch.bootstrap_discount
+    (array([2., 4., 4.]), array([2, 2, 1], dtype=int32), array([0.25, 0.  , 0.  ], dtype=float32))
+    """
+    if n_step < 1:
+        raise ValueError(f"n_step must be at least 1, got {n_step}")
+    if not 0.0 <= gamma <= 1.0:
+        raise ValueError(f"gamma must be in [0, 1], got {gamma}")
+    observation, action, reward = (need(episode, name) for name in ("observation", "action", "reward"))
+    count = episode.num_transitions
+
+    def head(column: np.ndarray) -> np.ndarray:
+        return column[:count]
+
+    is_done = done_codes(episode)
+    discount = one_step_discount(episode, is_done)
+    if n_step == 1:
+        total, product, steps = head(reward), discount, np.ones(count, np.int32)
+        successor: Any = slice(1, count + 1)
+    else:
+        steps = np.minimum(n_step, count - np.arange(count)).astype(np.int32)
+        total, product = _n_step_sums(head(reward), discount, n_step, gamma)
+        successor = np.arange(count) + steps
+        is_done = is_done[successor - 1] if count else is_done
+    return Transition(
+        observation=nest.map_structure(head, observation),
+        action=nest.map_structure(head, action),
+        reward=total,
+        discount=product,
+        next_observation=nest.map_structure(lambda column: column[successor], observation),
+        extras=nest.map_structure(head, episode.extras),
+        is_done=is_done,
+        steps=steps,
+        bootstrap_discount=(product * gamma).astype(np.float32),
+    )
+
+
+def done_codes(episode: Episode) -> np.ndarray:
+    """``[N-1] uint8``: 0 for every transition but the last one, which is 1 or 2 (or 0 if left open)."""
+    codes = np.full(episode.num_transitions, CONTINUE, np.uint8)
+    if len(codes):
+        codes[-1] = {"terminated": TERMINATED, "truncated": TRUNCATED, "open": CONTINUE}[episode.end]
+    return codes
+
+
+def one_step_discount(episode: Episode, is_done: np.ndarray) -> np.ndarray:
+    """The logged discounts ``[N-1]`` as floats, 0 where the transition terminates; ones where none were logged."""
+    count = len(is_done)
+    if episode.discount is None:
+        discount = np.ones(count, np.float32)
+    else:
+        logged = episode.discount[:count]
+        discount = logged.astype(logged.dtype if logged.dtype.kind == "f" else np.float32)
+    discount[is_done == TERMINATED] = 0
+    return discount
+
+
+def need(episode: Episode, name: str) -> nest.Nest:
+    """The episode's field of that name.
+
+    Raises:
+        EpisodeError: the episode lacks it.
+    """
+    value = getattr(episode, name)
+    if value is None:
+        raise EpisodeError(
+            "the data have no such field, and transitions need it",
+            source=episode.source,
+            episode=episode.index,
+            path=name,
+            rule="missing-field",
+        )
+    return value
+
+
+def _n_step_sums(reward: np.ndarray, discount: np.ndarray, n: int, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+    # One pass over whole columns per step of the horizon, in float64 so that the order of the
+    # additions does not show; ``product`` is gamma**(i) * d_0 * ... * d_{i-1} while term i is added.
+    count = len(reward)
+    tail = (slice(None),) + (None,) * (reward.ndim - 1)
+    total = np.zeros(reward.shape, np.float64)
+    product = np.ones(count, np.float64)
+    out = np.ones(count, np.float64)
+    for i in range(min(n, count)):
+        live = count - i
+        total[:live] += product[:live][tail] * reward[i:]
+        out[:live] = product[:live] * discount[i:]
+        product[:live] = out[:live] * gamma
+    dtype = reward.dtype if reward.dtype.kind == "f" else np.dtype(np.float64)
+    return total.astype(dtype), out.astype(discount.dtype)

@@ -1,0 +1,73 @@
+"""Windows: consecutive rows of one episode."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlds2buf.core import nest
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.sample import Trajectory
+
+__all__ = ["window_starts", "windows"]
+
+
+def windows(episode: Episode, length: int, *, stride: int = 1, pad: bool = True) -> Trajectory:
+    """Windows of `length` rows, one every `stride` rows, never past the episode's end.
+
+    Windows start at rows 0, stride, 2*stride, ...  With `pad`, every row is in some window: starts
+    go on until a window has reached the last row, and what lies past it is zero with `mask` False
+    (an episode shorter than `length` gives one padded window).  Without, only whole windows count.
+
+    Args:
+        episode: N rows.
+        length: T, at least 1.
+        stride: rows between starts, at least 1.
+        pad: whether to give the last, shorter window too.
+
+    Returns:
+        Trajectory ``[B, T, ...]`` of rows; `next_observation` is None.
+
+    Raises:
+        ValueError: `length` or `stride` is below 1.
+
+    >>> ep = Episode(observation=np.arange(5), action=np.zeros(5), reward=np.zeros(5), discount=np.ones(5))
+    >>> view = windows(ep, 3, stride=2)
+    >>> view.observation.tolist()
+    [[0, 1, 2], [2, 3, 4]]
+    >>> windows(ep, 4, stride=3).mask.tolist()
+    [[True, True, True, True], [True, True, False, False]]
+    """
+    rows = episode.num_steps
+    starts = window_starts(rows, length, stride=stride, pad=pad)
+    index = starts[:, None] + np.arange(length)
+    mask = index < rows
+    padded = not bool(mask.all())
+    index = np.minimum(index, rows - 1)
+
+    def cut(column: np.ndarray | None) -> np.ndarray | None:
+        if column is None:
+            return None
+        block = column[index]
+        if padded:
+            block[~mask] = b"" if column.dtype == object else 0
+        return block
+
+    parts = {name: nest.map_structure(cut, getattr(episode, name)) for name in Trajectory._fields[:8]}
+    return Trajectory(**parts, mask=mask)
+
+
+def window_starts(num_rows: int, length: int, *, stride: int = 1, pad: bool = True) -> np.ndarray:
+    """First rows ``[B] int64`` of the windows of an episode of `num_rows` rows.
+
+    >>> window_starts(5, 3, stride=2).tolist(), window_starts(6, 3, stride=2, pad=False).tolist()
+    ([0, 2], [0, 2])
+    """
+    if length < 1 or stride < 1:
+        raise ValueError(f"length and stride must be at least 1, got {length} and {stride}")
+    if pad:
+        # The last start is the first one whose window reaches the last row; a stride longer than
+        # the window leaves gaps by design, and then no start may lie past the end.
+        count = min(1 + max(0, -(-(num_rows - length) // stride)), -(-num_rows // stride))
+    else:
+        count = max(0, (num_rows - length) // stride + 1)
+    return np.arange(count, dtype=np.int64) * stride
