@@ -35,8 +35,9 @@ def item_spec(spec: StepSpec, view: str = "transitions", *, length: int | None =
     """
     if view not in _VIEWS:
         raise ValueError(f"view must be one of {', '.join(_VIEWS)}, got {view!r}")
-    missing = [name for name in ("observation", "action", "reward") if getattr(spec, name) is None]
-    if missing and view != "windows":
+    needed = {"transitions": ("observation",), "pairs": ("observation", "action", "reward"), "windows": ()}[view]
+    missing = [name for name in needed if getattr(spec, name) is None]
+    if missing:
         raise ValueError(f"the data have no {', '.join(missing)}, and {view} need it")
     if view == "windows" and length is None:
         raise ValueError("windows need a length")

@@ -30,9 +30,10 @@ def transitions(episode: Episode, *, n_step: int = 1, gamma: float = 1.0) -> Tra
 
     Returns:
         Transition with leading axis ``[N-1]``; one-step columns share memory with the episode.
+        Action and reward are None where the data have none.
 
     Raises:
-        EpisodeError: the episode has no observation, action or reward.
+        EpisodeError: the episode has no observation, or no reward and `n_step` is above 1.
         ValueError: `n_step` or `gamma` is out of range.
 
     >>> ep = Episode(observation=np.arange(4.0), action=np.zeros(4), reward=np.array([1.0, 2, 4, 0]),
@@ -45,25 +46,26 @@ def transitions(episode: Episode, *, n_step: int = 1, gamma: float = 1.0) -> Tra
         raise ValueError(f"n_step must be at least 1, got {n_step}")
     if not 0.0 <= gamma <= 1.0:
         raise ValueError(f"gamma must be in [0, 1], got {gamma}")
-    observation, action, reward = (need(episode, name) for name in ("observation", "action", "reward"))
+    observation = need(episode, "observation")
+    reward = episode.reward if n_step == 1 else need(episode, "reward")
     count = episode.num_transitions
 
-    def head(column: np.ndarray) -> np.ndarray:
-        return column[:count]
+    def head(column: np.ndarray | None) -> np.ndarray | None:
+        return None if column is None else column[:count]
 
     is_done = done_codes(episode)
     discount = one_step_discount(episode, is_done)
     if n_step == 1:
-        total, product, steps = head(reward), discount, np.ones(count, np.int32)
+        total, product, steps = nest.map_structure(head, reward), discount, np.ones(count, np.int32)
         successor: Any = slice(1, count + 1)
     else:
         steps = np.minimum(n_step, count - np.arange(count)).astype(np.int32)
-        total, product = _n_step_sums(head(reward), discount, n_step, gamma)
+        total, product = _n_step_sums(reward[:count], discount, n_step, gamma)
         successor = np.arange(count) + steps
         is_done = is_done[successor - 1] if count else is_done
     return Transition(
         observation=nest.map_structure(head, observation),
-        action=nest.map_structure(head, action),
+        action=nest.map_structure(head, episode.action),
         reward=total,
         discount=product,
         next_observation=nest.map_structure(lambda column: column[successor], observation),
@@ -103,7 +105,7 @@ def need(episode: Episode, name: str) -> nest.Nest:
     value = getattr(episode, name)
     if value is None:
         raise EpisodeError(
-            "the data have no such field, and transitions need it",
+            "the data have no such field, and this view needs it",
             source=episode.source,
             episode=episode.index,
             path=name,

@@ -1,0 +1,379 @@
+"""The replay buffer: storage, remover, sampler and view in one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlds2buf.buffers.incoming import Block, blocks_of
+from rlds2buf.buffers.reader import Reader
+from rlds2buf.buffers.removers import Fifo
+from rlds2buf.buffers.samplers import Draw, UniformSampler, item_slots
+from rlds2buf.buffers.storage import Allocator, RowStore, in_memory
+from rlds2buf.core.fields import CONTINUE, FINAL_ROW
+from rlds2buf.core.sample import Sample, SampleInfo, Trajectory, Transition
+from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import NotEnoughItems, UnknownKey
+from rlds2buf.kernels.chain import BREAK, CODE
+
+__all__ = ["Buffer"]
+
+
+class Buffer:
+    """Rows of logged or fresh experience, sampled as transitions, n-step transitions or sequences.
+
+    Made by the ``make_*`` functions.  A row is stored once; an episode of N rows gives N-1
+    transitions; an explicit transition takes one row and keeps its own next observation beside it.
+    The oldest rows leave first.  Nothing that is sampled crosses the end of an episode, a data
+    source or the newest row.  All methods may be called from several threads.
+
+    Attributes:
+        spec: of the rows.
+        capacity: how much it holds, in `capacity_unit`.
+        capacity_unit: ``"rows"``, ``"transitions"`` or ``"episodes"``.
+    """
+
+    kind = "circular"
+
+    def __init__(
+        self,
+        spec: StepSpec,
+        store: RowStore,
+        remover: Fifo,
+        sampler: UniformSampler,
+        *,
+        seed: int | np.random.SeedSequence | None = None,
+    ) -> None:
+        self.spec = spec
+        self._store = store
+        self._remover = remover
+        self._sampler = sampler
+        self._reader = Reader(store)
+        self._rng = np.random.default_rng(seed)
+        self._lock = threading.RLock()
+        self._open: dict[int, int] = {}  # source id -> key of its newest transition, if that goes on
+        self._added = self._evicted = self._sampled = 0
+
+    @property
+    def capacity(self) -> int:
+        """How much fits, in `capacity_unit`."""
+        return self._remover.limit
+
+    @property
+    def capacity_unit(self) -> str:
+        """What `capacity` counts."""
+        return self._remover.unit
+
+    @property
+    def num_rows(self) -> int:
+        """Rows held, final rows of episodes included."""
+        return self._store.num_rows
+
+    def __len__(self) -> int:
+        return self._sampler.count
+
+    def add(self, data: Any, *, source_id: int | Sequence[int] | np.ndarray = 0) -> np.ndarray:
+        """Store an episode, explicit transitions, or a list of them.
+
+        Args:
+            data: an Episode (its N rows); a Transition or mapping with observation, action, reward,
+                next_observation and optionally discount, extras, is_done (0, 1, 2) or
+                terminated/truncated, of B transitions or of one without the leading axis; a list of
+                any of these.  Empty input (None, [], {}, "") does nothing.
+            source_id: where the data come from, a non-negative integer, or one for each
+                transition (for each element of a list).
+
+        Returns:
+            Keys ``[items] uint64`` of the transitions added, in order.  More explicit transitions
+            than fit: only the newest stay.
+
+        Raises:
+            SpecMismatch: fields, shapes or dtypes differ from the spec; nothing was added.
+            EpisodeError: an episode is longer than the capacity; nothing of it was added.
+        """
+        with self._lock:
+            blocks = blocks_of(data, self.spec, source_id)
+            for block in blocks:
+                if block.own is None:
+                    self._remover.refuse(len(block.flags), block.items)
+            keys = [self._store_block(block) for block in blocks]
+        return np.concatenate(keys) if keys else np.zeros(0, np.uint64)
+
+    def sample(
+        self,
+        batch_size: int,
+        *,
+        n_step: int = 1,
+        gamma: float = 1.0,
+        sequence_length: int | None = None,
+        source_id: int | None = None,
+        replace: bool = True,
+    ) -> Sample:
+        """Draw a batch.
+
+        Args:
+            batch_size: B, how many items.
+            n_step: horizon of the transitions; a shorter one is used where an episode, a source or
+                the stored data end, and ``steps`` and ``bootstrap_discount`` say so.
+            gamma: discount per step.
+            sequence_length: T, for a Trajectory ``[B, T, ...]`` of consecutive transitions instead,
+                padded behind the end of the episode.
+            source_id: only transitions of this data source.
+            replace: whether one item may be drawn more than once.
+
+        Returns:
+            Sample: `data` a Transition or Trajectory, `info` with keys and probabilities.
+
+        Raises:
+            NotEnoughItems: the buffer is empty, or without replacement smaller than `batch_size`.
+            ValueError: an argument is out of range.
+        """
+        _check_view(batch_size, n_step, gamma, sequence_length)
+        with self._lock:
+            draw, size = self._draw(batch_size, source_id, replace)
+            self._sampled += batch_size
+            data = self._read(draw.slots, n_step, gamma, sequence_length)
+            keys = self._store.key_of(draw.slots)
+        return Sample(data, SampleInfo(keys, draw.probability, draw.priority, draw.weight, size))
+
+    def get(
+        self, keys: npt.ArrayLike, *, n_step: int = 1, gamma: float = 1.0, sequence_length: int | None = None
+    ) -> Transition | Trajectory:
+        """The items of these keys, as :meth:`sample` would give them.
+
+        Raises:
+            UnknownKey: a key was never given out, or its item has left.
+        """
+        wanted = np.atleast_1d(np.asarray(keys, np.uint64))
+        _check_view(max(len(wanted), 1), n_step, gamma, sequence_length)
+        with self._lock:
+            held = self._held(wanted)
+            if not held.all():
+                some = ", ".join(str(key) for key in wanted[~held][:5])
+                raise UnknownKey(f"{int((~held).sum())} of {len(wanted)} keys are not in the buffer: {some}")
+            slots = np.asarray(self._store.slot_of(wanted.astype(np.int64)))
+            return self._read(slots, n_step, gamma, sequence_length)
+
+    def all(self) -> Transition:
+        """Every transition held, oldest first, copied."""
+        with self._lock:
+            return self._reader.transitions(item_slots(self._store))
+
+    def keys(self) -> np.ndarray:
+        """Keys ``uint64`` of every transition held, oldest first."""
+        with self._lock:
+            return self._store.key_of(item_slots(self._store))
+
+    def check(self, data: Any) -> None:
+        """Raise unless :meth:`add` would take `data`.
+
+        Raises:
+            SpecMismatch: the data don't fit the spec.
+            EpisodeError: an episode is longer than the capacity.
+        """
+        for block in blocks_of(data, self.spec):
+            if block.own is None:
+                self._remover.refuse(len(block.flags), block.items)
+
+    def resize(self, capacity: int) -> None:
+        """Change the capacity, keeping the newest rows that fit."""
+        with self._lock:
+            self._evict(self._remover.shrink(capacity, self._store, len(self)))
+            slots = capacity if self.capacity_unit == "rows" else max(capacity, self._store.num_rows)
+            self._relay(slots, in_memory if self._frozen else None)
+
+    def clear(self) -> None:
+        """Drop everything held; keys go on counting."""
+        with self._lock:
+            self._evict(self._store.num_rows)
+            self._remover.clear()
+            self._open.clear()
+            self._sampler.rebuild(self._store)
+
+    def stats(self) -> dict[str, Any]:
+        """Counts and sizes, as plain numbers.
+
+        ``num_rows`` and ``num_items`` held; ``capacity`` and its unit; ``added``, ``evicted`` and
+        ``sampled`` transitions so far; ``bytes`` of all columns and ``row_bytes`` of one row's data.
+        """
+        with self._lock:
+            return {
+                "kind": self.kind,
+                "num_rows": self._store.num_rows,
+                "num_items": len(self),
+                "capacity": self.capacity,
+                "capacity_unit": self.capacity_unit,
+                "added": self._added,
+                "evicted": self._evicted,
+                "sampled": self._sampled,
+                "bytes": self._store.nbytes,
+                "row_bytes": self.spec.row_bytes,
+            }
+
+    def state_dict(self) -> dict[str, Any]:
+        """A deep copy of everything; :meth:`load_state_dict` restores it, draws included."""
+        from rlds2buf.buffers.state import get_state
+
+        with self._lock:
+            return get_state(self)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state_dict` gave.
+
+        Raises:
+            SnapshotError: it is of a buffer of another kind, spec or capacity; nothing was changed.
+        """
+        from rlds2buf.buffers.state import set_state
+
+        with self._lock:
+            set_state(self, state)
+
+    def save(self, path: str | Path, *, overwrite: bool = False, provenance: Mapping[str, Any] | None = None) -> None:
+        """Write the buffer to a folder that :func:`rlds2buf.load_buffer` opens.
+
+        An interrupted save leaves what was there before.
+
+        Raises:
+            SnapshotExists: `path` is there already and `overwrite` is False.
+            SinkError: the files can't be written.
+        """
+        from rlds2buf.buffers.snapshot import save_buffer
+
+        with self._lock:
+            save_buffer(self, Path(path), overwrite=overwrite, provenance=provenance)
+
+    def check_valid(self) -> None:
+        """Assert that all structures agree; for tests."""
+        store = self._store
+        assert 0 <= store.num_rows <= store.slots
+        expected = item_slots(store)
+        assert np.array_equal(self._sampler.slots(), expected)
+        assert store.num_own <= store.num_rows
+        if self.capacity_unit == "rows":
+            assert store.num_rows <= self.capacity
+        elif self.capacity_unit == "transitions":
+            assert len(self) <= self.capacity
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    @property
+    def _frozen(self) -> bool:
+        """Whether the columns are a saved buffer's files, which must not change."""
+        return not self._store.flags.flags.writeable
+
+    def _store_block(self, block: Block) -> np.ndarray:
+        rows = len(block.flags)
+        store, remover = self._store, self._remover
+        whole = rows
+        if block.own is not None and rows > self.capacity:
+            block = block.tail(self.capacity)
+            rows = self.capacity
+        if self._frozen:
+            self._relay(max(self._slots_wanted(), store.num_rows), in_memory)
+        self._evict(remover.excess(store, len(self), rows=rows, more_items=block.items))
+        if store.num_rows + rows > store.slots:
+            self._relay(max(2 * store.slots, store.num_rows + rows))
+        skipped = whole - rows
+        if skipped:
+            store.newest += skipped
+            store.oldest = store.newest
+            self._evicted += skipped
+        first = store.write(block.columns, block.flags, own=block.own, source=block.source)
+        if block.own is None:
+            remover.added_episode(rows)
+            self._open.pop(int(np.max(block.source)), None)  # an episode starts anew
+        elif rows:
+            self._chain(first, block)
+        if block.items:
+            added = np.arange(first, first + block.items)
+            self._sampler.added(np.asarray(store.slot_of(added)))
+        self._added += block.items + skipped
+        return np.arange(first - skipped, first + block.items, dtype=np.uint64)
+
+    def _slots_wanted(self) -> int:
+        return self.capacity if self.capacity_unit == "rows" else self._store.num_rows
+
+    def _evict(self, rows: int) -> None:
+        if rows:
+            gone = self._store.evict(rows)
+            self._sampler.evicted(gone)
+            self._evicted += len(gone)
+
+    def _relay(self, slots: int, allocate: Allocator | None = None) -> None:
+        self._store.relay(slots, allocate=allocate)
+        self._sampler.rebuild(self._store)
+
+    def _chain(self, first: int, block: Block) -> None:
+        """Say for each new explicit transition, and the ones they continue, what follows."""
+        store = self._store
+        keys = np.arange(first, first + len(block.flags))
+        goes_on = (block.flags & CODE) == CONTINUE
+        store.flags[store.slot_of(keys[goes_on])] |= np.uint8(BREAK)  # until its successor comes
+        self._open = {source: key for source, key in self._open.items() if key >= store.oldest}
+        if isinstance(block.source, int):
+            groups = [(block.source, keys, goes_on)]
+        else:
+            groups = [
+                (int(source), keys[block.source == source], goes_on[block.source == source])
+                for source in np.unique(block.source)
+            ]
+        for source, members, open_members in groups:
+            previous = self._open.pop(source, None)
+            if previous is not None:
+                store.link(np.array([previous]), members[:1])
+            store.link(members[:-1][open_members[:-1]], members[1:][open_members[:-1]])
+            if open_members[-1]:
+                self._open[source] = int(members[-1])
+
+    def _draw(self, size: int, source_id: int | None, replace: bool) -> tuple[Draw, int]:
+        count = len(self)
+        if source_id is not None:
+            slots = self._sampler.slots()
+            source = self._store.source
+            held = np.zeros(len(slots), np.uint32) if source is None else source[slots]
+            slots = slots[held == source_id]
+            _enough(len(slots), size, replace, f" of source {source_id}")
+            picks = self._rng.choice(len(slots), size, replace=replace)
+            ones = np.ones(size)
+            return Draw(slots[picks], ones / len(slots), ones, ones.copy()), len(slots)
+        _enough(count, size, replace, "")
+        return self._sampler.draw(self._rng, size, replace=replace), count
+
+    def _read(self, slots: np.ndarray, n_step: int, gamma: float, length: int | None) -> Any:
+        if length is not None:
+            return self._reader.sequences(slots, length)
+        if n_step > 1:
+            return self._reader.n_step(slots, n_step, gamma)
+        return self._reader.transitions(slots, gamma)
+
+    def _held(self, keys: np.ndarray) -> np.ndarray:
+        """Which ``uint64`` keys are of transitions held."""
+        store = self._store
+        inside = (keys >= np.uint64(store.oldest)) & (keys < np.uint64(store.newest))
+        slots = store.slot_of(keys[inside].astype(np.int64))
+        inside[inside] = (store.flags[slots] & CODE) != FINAL_ROW
+        return inside
+
+
+def _enough(count: int, size: int, replace: bool, what: str) -> None:
+    needed = 1 if replace else size
+    if count < needed:
+        raise NotEnoughItems(f"the buffer holds {count} transitions{what}, and sampling needs at least {needed}")
+
+
+def _check_view(batch_size: int, n_step: int, gamma: float, sequence_length: int | None) -> None:
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    if n_step < 1:
+        raise ValueError(f"n_step must be at least 1, got {n_step}")
+    if not 0.0 <= gamma <= 1.0:
+        raise ValueError(f"gamma must be in [0, 1], got {gamma}")
+    if sequence_length is not None and sequence_length < 1:
+        raise ValueError(f"sequence_length must be at least 1, got {sequence_length}")
+    if sequence_length is not None and n_step > 1:
+        raise ValueError("n_step and sequence_length can't be used together")

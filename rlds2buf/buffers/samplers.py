@@ -1,0 +1,91 @@
+"""Which stored transitions a batch is made of.  Samplers know slots and nothing of the data."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlds2buf.buffers.storage import RowStore
+from rlds2buf.core.fields import FINAL_ROW
+from rlds2buf.kernels.chain import CODE
+from rlds2buf.kernels.ring import draw_uniform
+
+__all__ = ["Draw", "UniformSampler", "item_slots"]
+
+
+class Draw(NamedTuple):
+    """B drawn items: ``slots [B] int64``, and ``probability``, ``priority``, ``weight`` ``[B] float64``."""
+
+    slots: np.ndarray
+    probability: np.ndarray
+    priority: np.ndarray
+    weight: np.ndarray
+
+
+def item_slots(store: RowStore) -> np.ndarray:
+    """``[items] int64``: slots of all rows that start a transition, oldest first."""
+    parts = [
+        np.flatnonzero((store.flags[slots] & CODE) != FINAL_ROW) + slots.start
+        for slots, _ in store.spans(store.oldest, store.num_rows)
+    ]
+    return np.concatenate(parts).astype(np.int64)
+
+
+class UniformSampler:
+    """Every transition with the same chance.
+
+    Slots of rows that start a transition stand in a ring in order of age, so a draw is one look-up
+    and never has to be repeated, and eviction moves the ring's head.  It costs 4 bytes per row.
+
+    Attributes:
+        count: transitions that can be drawn.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self.ring = np.zeros(slots, _index_dtype(slots))
+        self.head = 0
+        self.count = 0
+
+    def added(self, slots: np.ndarray) -> None:
+        """Rows that start transitions came in, newest last."""
+        start = (self.head + self.count) % len(self.ring)
+        room = min(len(slots), len(self.ring) - start)
+        self.ring[start : start + room] = slots[:room]
+        self.ring[: len(slots) - room] = slots[room:]
+        self.count += len(slots)
+
+    def evicted(self, slots: np.ndarray) -> None:
+        """The oldest rows that start transitions left."""
+        self.head = (self.head + len(slots)) % len(self.ring) if len(self.ring) else 0
+        self.count -= len(slots)
+
+    def rebuild(self, store: RowStore) -> None:
+        """Start over from what the store holds, after its slots have changed."""
+        slots = item_slots(store)
+        self.ring = np.zeros(store.slots, _index_dtype(store.slots))
+        self.ring[: len(slots)] = slots
+        self.head, self.count = 0, len(slots)
+
+    def draw(self, rng: np.random.Generator, size: int, *, replace: bool = True) -> Draw:
+        """Draw `size` transitions; there is at least one (without replacement: at least `size`)."""
+        slots = np.empty(size, np.int64)
+        if replace:
+            draw_uniform(self.ring, self.head, self.count, rng.random(size), slots)
+        else:
+            slots[:] = self.ring[(self.head + rng.choice(self.count, size, replace=False)) % len(self.ring)]
+        ones = np.ones((2, size))
+        return Draw(slots, np.full(size, 1.0 / self.count), ones[0], ones[1])
+
+    def slots(self) -> np.ndarray:
+        """``[count] int64``, oldest first."""
+        index = (self.head + np.arange(self.count)) % max(len(self.ring), 1)
+        return self.ring[index].astype(np.int64)
+
+    def state(self) -> dict[str, Any]:
+        """What can't be rebuilt from the store: nothing."""
+        return {}
+
+
+def _index_dtype(slots: int) -> np.dtype:
+    return np.dtype(np.uint32 if slots <= 1 << 32 else np.int64)

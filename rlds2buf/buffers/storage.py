@@ -1,0 +1,251 @@
+"""Rows as preallocated columns in a ring: each row once, its successor's observation is its own next one.
+
+Keys count rows from the first one ever written, so a key says its age, and its slot follows from it:
+``slot = (key - base) % slots``.  Nothing per row is stored but the data and one flag byte, plus 4
+bytes in the sampler; what only some buffers need (a row's own next observation, its source, links
+across interleaved sources) is allocated when the first such row comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from rlds2buf.buffers.vocabulary import Vocabulary
+from rlds2buf.core import nest
+from rlds2buf.core.fields import FINAL_ROW, FLAG_FIELDS
+from rlds2buf.core.spec import FieldSpec, StepSpec
+from rlds2buf.errors import SpecMismatch
+from rlds2buf.kernels.chain import BREAK, CODE, LINKED
+
+__all__ = ["IS_FIRST", "IS_LAST", "IS_TERMINAL", "OWN_NEXT", "Allocator", "RowStore"]
+
+IS_FIRST = 1 << 2
+IS_LAST = 1 << 3
+IS_TERMINAL = 1 << 4
+OWN_NEXT = 1 << 5
+"""Flag: the row's next observation is in its own column, not in the next row."""
+
+
+class Allocator(Protocol):
+    """Makes a zeroed column: in memory, or as a file (see buffers/snapshot.py)."""
+
+    def __call__(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """A writable array of zeros; `name` is unique among the buffer's columns."""
+        ...
+
+
+def in_memory(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """The default :class:`Allocator`; pages that are never written cost nothing."""
+    return np.zeros(shape, dtype)
+
+
+class RowStore:
+    """Columns for `slots` rows.
+
+    Args:
+        spec: of the rows; every axis fixed.
+        slots: how many rows fit.
+        allocate: where the columns live.
+
+    Attributes:
+        paths: the data columns' paths, in :meth:`StepSpec.fields` order, flags left out.
+        columns: one array ``[slots, ...]`` per path; strings as int32 codes of `vocabularies`.
+        flags: ``[slots] uint8``.
+        own: next observations of rows with OWN_NEXT, one array per observation leaf, or None.
+        source: ``[slots] uint32`` source ids, or None while all are 0.
+        links: ``[slots] int64`` successor slots of rows with LINKED, or None.
+        base, oldest, newest: keys: of slot 0, of the oldest row, of the row to come.
+        num_own: rows with OWN_NEXT.
+        layout: changes whenever arrays are replaced, for those who keep their addresses.
+
+    Raises:
+        SpecMismatch: a field has an axis of varying length.
+    """
+
+    def __init__(self, spec: StepSpec, slots: int, *, allocate: Allocator = in_memory) -> None:
+        self.spec = spec
+        self.slots = slots
+        self.allocate = allocate
+        fields = [(path, field) for path, field in spec.fields() if path[0] not in FLAG_FIELDS]
+        for path, field in fields:
+            if None in field.shape:
+                raise SpecMismatch("an axis of varying length can't be stored in columns", path=nest.path_name(path))
+        self.paths = [path for path, _ in fields]
+        self.fields = [field for _, field in fields]
+        self.observation = [i for i, path in enumerate(self.paths) if path[0] == "observation"]
+        self.vocabularies = {i: Vocabulary() for i, field in enumerate(self.fields) if field.is_string}
+        self.columns = [self._new(nest.path_name(path), field) for path, field in fields]
+        self.flags = allocate("flags", (slots,), np.dtype(np.uint8))
+        self.own: list[np.ndarray] | None = None
+        self.source: np.ndarray | None = None
+        self.links: np.ndarray | None = None
+        self.base = self.oldest = self.newest = 0
+        self.num_own = 0
+        self.layout = 0
+
+    @property
+    def num_rows(self) -> int:
+        """Rows held."""
+        return self.newest - self.oldest
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns, allocated ones that hold no rows included."""
+        optional = [a for a in (self.source, self.links) if a is not None]
+        return sum(a.nbytes for a in (*self.columns, self.flags, *(self.own or ()), *optional))
+
+    def slot_of(self, keys: Any) -> Any:
+        """The slots of keys (int or int64 array) that are held."""
+        return (keys - self.base) % max(self.slots, 1)
+
+    def key_of(self, slots: np.ndarray) -> np.ndarray:
+        """The keys ``uint64`` of slots that hold rows."""
+        first = self.slot_of(self.oldest)
+        age = slots - first
+        age += (age < 0) * self.slots
+        return (age + self.oldest).astype(np.uint64)
+
+    def spans(self, first_key: int, count: int) -> Iterator[tuple[slice, slice]]:
+        """Where `count` rows from `first_key` lie: at most two ``(slots, positions in the run)``."""
+        start = self.slot_of(first_key)
+        head = min(count, self.slots - start)
+        yield slice(start, start + head), slice(0, head)
+        if head < count:
+            yield slice(0, count - head), slice(head, count)
+
+    def write(
+        self,
+        columns: Sequence[np.ndarray],
+        flags: np.ndarray,
+        *,
+        own: Sequence[np.ndarray] | None = None,
+        source: np.ndarray | int = 0,
+    ) -> int:
+        """Store n rows behind the newest; there must be room.  Returns the first one's key.
+
+        Args:
+            columns: one array ``[n, ...]`` per path, castable to the columns' dtypes.
+            flags: ``[n] uint8``.
+            own: next observations ``[n, ...]`` per observation leaf, for rows with OWN_NEXT.
+            source: id of all rows, or ``[n]`` ids.
+        """
+        count = len(flags)
+        first = self.newest
+        coded = self._encode(columns, range(len(self.columns)))
+        if own is not None:
+            own = self._encode(own, self.observation)
+            if self.own is None:
+                self.own = [
+                    self._new(f"next_{nest.path_name(self.paths[i])}", self.fields[i]) for i in self.observation
+                ]
+        if self.source is None and np.any(source):
+            self.source = self.allocate("source", (self.slots,), np.dtype(np.uint32))
+        for slots, run in self.spans(first, count):
+            for column, rows in zip(self.columns, coded, strict=True):
+                column[slots] = rows[run]
+            self.flags[slots] = flags[run]
+            if own is not None and self.own is not None:
+                for column, rows in zip(self.own, own, strict=True):
+                    column[slots] = rows[run]
+            if self.source is not None:
+                self.source[slots] = source if isinstance(source, int) else source[run]
+        self.newest += count
+        if own is not None:
+            self.num_own += count
+        return first
+
+    def link(self, keys: np.ndarray, successors: np.ndarray) -> None:
+        """Say which rows follow which: clears BREAK; a successor in another slot than the next is linked."""
+        slots, following = self.slot_of(keys), self.slot_of(successors)
+        apart = successors != keys + 1
+        flags = self.flags[slots] & ~np.uint8(BREAK | LINKED)
+        self.flags[slots] = flags | np.where(apart, np.uint8(LINKED), np.uint8(0))
+        if apart.any():
+            if self.links is None:
+                self.links = self.allocate("links", (self.slots,), np.dtype(np.int64))
+            self.links[slots[apart]] = following[apart]
+
+    def evict(self, count: int) -> np.ndarray:
+        """Drop the `count` oldest rows; returns the slots ``int64`` of those that started a transition."""
+        parts = []
+        for slots, _ in self.spans(self.oldest, count):
+            flags = self.flags[slots]
+            parts.append(np.flatnonzero((flags & CODE) != FINAL_ROW) + slots.start)
+            if self.num_own:
+                self.num_own -= int(np.count_nonzero(flags & OWN_NEXT))
+        self.oldest += count
+        return np.concatenate(parts)
+
+    def relay(self, slots: int, *, allocate: Allocator | None = None) -> None:
+        """Move all rows into `slots` new slots (at least as many as rows), the oldest to slot 0."""
+        rows = self.num_rows
+        allocate = allocate or self.allocate
+
+        def moved(name: str, old: np.ndarray) -> np.ndarray:
+            new = allocate(name, (slots, *old.shape[1:]), old.dtype)
+            for span, run in self.spans(self.oldest, rows):
+                new[run] = old[span]
+            return new
+
+        names = [nest.path_name(path) for path in self.paths]
+        links = self.links
+        if links is not None:
+            # Links are slots: turn them into places in the new order while the old order is known.
+            links = (links - self.slot_of(self.oldest)) % max(self.slots, 1)
+            self.links = moved("links", links)
+        self.columns = [moved(name, column) for name, column in zip(names, self.columns, strict=True)]
+        if self.own is not None:
+            own_names = [f"next_{names[i]}" for i in self.observation]
+            self.own = [moved(name, column) for name, column in zip(own_names, self.own, strict=True)]
+        if self.source is not None:
+            self.source = moved("source", self.source)
+        self.flags = moved("flags", self.flags)
+        self.allocate = allocate
+        self.slots = slots
+        self.base = self.oldest
+        self.layout += 1
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every allocated column by its name."""
+        named = {nest.path_name(path): column for path, column in zip(self.paths, self.columns, strict=True)}
+        named["flags"] = self.flags
+        if self.own is not None:
+            named.update(
+                (f"next_{nest.path_name(self.paths[i])}", column)
+                for i, column in zip(self.observation, self.own, strict=True)
+            )
+        if self.source is not None:
+            named["source"] = self.source
+        if self.links is not None:
+            named["links"] = self.links
+        return named
+
+    def adopt(self, arrays: dict[str, np.ndarray], *, oldest: int, newest: int) -> None:
+        """Take these columns (as :meth:`arrays` names them) as they are, slot 0 holding `oldest`."""
+        names = [nest.path_name(path) for path in self.paths]
+        self.columns = [arrays[name] for name in names]
+        self.flags = arrays["flags"]
+        own = [f"next_{names[i]}" for i in self.observation]
+        self.own = [arrays[name] for name in own] if own and own[0] in arrays else None
+        self.source = arrays.get("source")
+        self.links = arrays.get("links")
+        self.slots = len(self.flags)
+        self.base = self.oldest = oldest
+        self.newest = newest
+        self.layout += 1
+        held = self.flags[: newest - oldest]
+        self.num_own = 0 if self.own is None else int(np.count_nonzero(held & OWN_NEXT))
+
+    def _new(self, name: str, field: FieldSpec) -> np.ndarray:
+        dtype = np.dtype(np.int32) if field.is_string else field.dtype
+        shape = tuple(int(n or 0) for n in field.shape)
+        return self.allocate(name, (self.slots, *shape), dtype)
+
+    def _encode(self, columns: Sequence[np.ndarray], ids: Sequence[int]) -> list[np.ndarray]:
+        return [
+            self.vocabularies[i].encode(column) if i in self.vocabularies else column
+            for i, column in zip(ids, columns, strict=True)
+        ]
