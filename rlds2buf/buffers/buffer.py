@@ -36,6 +36,7 @@ class Buffer:
         spec: of the rows.
         capacity: how much it holds, in `capacity_unit`.
         capacity_unit: ``"rows"``, ``"transitions"`` or ``"episodes"``.
+        provenance: of a loaded buffer: its source, options and the rlds2buf version that wrote it.
     """
 
     kind = "circular"
@@ -56,6 +57,7 @@ class Buffer:
         self._reader = Reader(store)
         self._rng = np.random.default_rng(seed)
         self._lock = threading.RLock()
+        self.provenance: dict[str, Any] = {}
         self._open: dict[int, int] = {}  # source id -> key of its newest transition, if that goes on
         self._added = self._evicted = self._sampled = 0
 
@@ -265,6 +267,10 @@ class Buffer:
     def _frozen(self) -> bool:
         """Whether the columns are a saved buffer's files, which must not change."""
         return not self._store.flags.flags.writeable
+
+    def _options(self) -> dict[str, Any]:
+        """What the factory needs to make an empty one like this, beyond spec and capacity."""
+        return {}
 
     def _store_block(self, block: Block) -> np.ndarray:
         rows = len(block.flags)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from rlds2buf.buffers.buffer import Buffer
 from rlds2buf.buffers.removers import Fifo
 from rlds2buf.buffers.samplers import UniformSampler
 from rlds2buf.buffers.storage import RowStore, in_memory
 from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import SnapshotCorrupt
 
 __all__ = ["make_circular"]
 
@@ -57,3 +59,16 @@ def make_circular(
     allocate = in_memory
     store = RowStore(spec, slots, allocate=allocate)
     return Buffer(spec, store, remover, UniformSampler(slots), seed=seed)
+
+
+def empty_like(kind: str, spec: StepSpec, options: dict[str, Any], *, seed: int | None = None) -> Buffer:
+    """An empty buffer of a saved one's kind, for :func:`rlds2buf.load_buffer` to fill.
+
+    Raises:
+        SnapshotCorrupt: there is no such kind, or its options don't fit.
+    """
+    makers = {"circular": make_circular}
+    try:
+        return makers[kind](spec, 0, seed=seed, **options)
+    except (KeyError, TypeError) as cause:
+        raise SnapshotCorrupt(f"no buffer of kind {kind!r} can be made: {cause}") from cause

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,8 +84,18 @@ class UniformSampler:
         return self.ring[index].astype(np.int64)
 
     def state(self) -> dict[str, Any]:
-        """What can't be rebuilt from the store: nothing."""
+        """What is neither in the store nor in :meth:`arrays`: nothing."""
         return {}
+
+    def arrays(self, store: RowStore) -> dict[str, np.ndarray]:
+        """What is saved beside the rows: their places ``[count]``, counted from the oldest row."""
+        first = store.slot_of(store.oldest)
+        return {"starts": ((self.slots() - first) % max(store.slots, 1)).astype(np.uint32)}
+
+    def restore(self, store: RowStore, state: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Take back :meth:`state` and :meth:`arrays`; the store's oldest row is in slot 0."""
+        self.ring = arrays["starts"]
+        self.head, self.count = 0, len(self.ring)
 
 
 def _index_dtype(slots: int) -> np.dtype:

@@ -8,7 +8,7 @@ across interleaved sources) is allocated when the first such row comes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -223,8 +223,17 @@ class RowStore:
             named["links"] = self.links
         return named
 
-    def adopt(self, arrays: dict[str, np.ndarray], *, oldest: int, newest: int) -> None:
-        """Take these columns (as :meth:`arrays` names them) as they are, slot 0 holding `oldest`."""
+    def in_order(self) -> dict[str, list[np.ndarray]]:
+        """The rows held, oldest first, as one or two views of each allocated column."""
+        spans = [slots for slots, _ in self.spans(self.oldest, self.num_rows)]
+        ordered = {name: [array[slots] for slots in spans] for name, array in self.arrays().items()}
+        if self.links is not None:
+            first = self.slot_of(self.oldest)
+            ordered["links"] = [(self.links[slots] - first) % max(self.slots, 1) for slots in spans]
+        return ordered
+
+    def adopt(self, arrays: Mapping[str, np.ndarray], *, base: int, oldest: int, newest: int) -> None:
+        """Take these columns (as :meth:`arrays` names them) as they are, slot 0 being that of key `base`."""
         names = [nest.path_name(path) for path in self.paths]
         self.columns = [arrays[name] for name in names]
         self.flags = arrays["flags"]
@@ -233,11 +242,12 @@ class RowStore:
         self.source = arrays.get("source")
         self.links = arrays.get("links")
         self.slots = len(self.flags)
-        self.base = self.oldest = oldest
-        self.newest = newest
+        self.base, self.oldest, self.newest = base, oldest, newest
         self.layout += 1
-        held = self.flags[: newest - oldest]
-        self.num_own = 0 if self.own is None else int(np.count_nonzero(held & OWN_NEXT))
+        self.num_own = 0
+        if self.own is not None:
+            held = (self.flags[slots] for slots, _ in self.spans(oldest, newest - oldest))
+            self.num_own = sum(int(np.count_nonzero(flags & OWN_NEXT)) for flags in held)
 
     def _new(self, name: str, field: FieldSpec) -> np.ndarray:
         dtype = np.dtype(np.int32) if field.is_string else field.dtype

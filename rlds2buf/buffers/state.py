@@ -1,0 +1,107 @@
+"""All of a buffer as plain values and arrays, and back."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlds2buf.buffers.vocabulary import Vocabulary
+from rlds2buf.core import nest
+from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import SnapshotCorrupt, SnapshotError
+
+if TYPE_CHECKING:
+    from rlds2buf.buffers.buffer import Buffer
+
+__all__ = ["describe", "get_state", "restore", "set_state"]
+
+
+def describe(buffer: Buffer) -> dict[str, Any]:
+    """What is not in the columns, as plain JSON values (strings of a column as latin-1 text)."""
+    store = buffer._store
+    return {
+        "kind": buffer.kind,
+        "spec": buffer.spec.to_json(),
+        "capacity": buffer.capacity,
+        "capacity_unit": buffer.capacity_unit,
+        "options": buffer._options(),
+        "base": store.oldest,
+        "oldest": store.oldest,
+        "newest": store.newest,
+        "episode_rows": list(buffer._remover.lengths),
+        "open": {str(source): key for source, key in buffer._open.items()},
+        "counts": {"added": buffer._added, "evicted": buffer._evicted, "sampled": buffer._sampled},
+        "rng": buffer._rng.bit_generator.state,
+        "sampler": buffer._sampler.state(),
+        "strings": {
+            nest.path_name(store.paths[i]): [text.decode("latin-1") for text in vocabulary.strings]
+            for i, vocabulary in store.vocabularies.items()
+        },
+    }
+
+
+def restore(buffer: Buffer, state: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Fill a buffer of the same kind and spec; `arrays` are used as they are, not copied.
+
+    Raises:
+        SnapshotCorrupt: something is missing or does not fit together.
+    """
+    store = buffer._store
+    try:
+        store.adopt(
+            {name: array for name, array in arrays.items() if not name.startswith("sampler/")},
+            base=int(state["base"]),
+            oldest=int(state["oldest"]),
+            newest=int(state["newest"]),
+        )
+        if not 0 <= store.num_rows <= store.slots:
+            raise SnapshotCorrupt(f"{store.num_rows} rows in columns of {store.slots}")
+        for i in store.vocabularies:
+            strings = state["strings"][nest.path_name(store.paths[i])]
+            store.vocabularies[i] = Vocabulary([text.encode("latin-1") for text in strings])
+        buffer._remover.limit = int(state["capacity"])
+        buffer._remover.unit = state["capacity_unit"]
+        buffer._remover.lengths.clear()
+        buffer._remover.lengths.extend(state["episode_rows"])
+        buffer._open = {int(source): int(key) for source, key in state["open"].items()}
+        counts = state["counts"]
+        buffer._added, buffer._evicted, buffer._sampled = counts["added"], counts["evicted"], counts["sampled"]
+        if state["rng"] is not None:
+            buffer._rng.bit_generator.state = state["rng"]
+        saved = {name[len("sampler/") :]: array for name, array in arrays.items() if name.startswith("sampler/")}
+        buffer._sampler.restore(store, state["sampler"], saved)
+    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+        raise SnapshotCorrupt(f"the saved state does not fit together: {cause!r}") from cause
+
+
+def get_state(buffer: Buffer) -> dict[str, Any]:
+    """A deep copy of everything a buffer is."""
+    arrays = {name: np.concatenate(parts) for name, parts in buffer._store.in_order().items()}
+    arrays.update((f"sampler/{name}", array) for name, array in buffer._sampler.arrays(buffer._store).items())
+    return {**copy.deepcopy(describe(buffer)), "version": 1, "arrays": arrays}
+
+
+def set_state(buffer: Buffer, state: Mapping[str, Any]) -> None:
+    """Put the buffer into a state that :func:`get_state` gave.
+
+    Raises:
+        SnapshotError: the state is of another kind, spec, capacity or version; nothing was changed.
+    """
+    if state.get("version") != 1:
+        raise SnapshotError(f"the state has version {state.get('version')!r}, expected 1")
+    for name, mine in (
+        ("kind", buffer.kind),
+        ("capacity", buffer.capacity),
+        ("capacity_unit", buffer.capacity_unit),
+    ):
+        if state.get(name) != mine:
+            raise SnapshotError(f"the state is of a buffer with {name} {state.get(name)!r}, this one has {mine!r}")
+    if StepSpec.from_json(state["spec"]).to_json() != buffer.spec.to_json():
+        raise SnapshotError("the state is of a buffer with another spec")
+    slots = max(buffer._store.slots, int(state["newest"]) - int(state["oldest"]))
+    arrays = {name: np.array(array) for name, array in state["arrays"].items()}
+    restore(buffer, state, arrays)
+    buffer._relay(slots)
