@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlds2buf.buffers.incoming import Block, blocks_of
+from rlds2buf.buffers.live import LiveFolder
 from rlds2buf.buffers.reader import Reader
 from rlds2buf.buffers.removers import Fifo
 from rlds2buf.buffers.samplers import Draw, UniformSampler, item_slots
@@ -58,6 +59,7 @@ class Buffer:
         self._rng = np.random.default_rng(seed)
         self._lock = threading.RLock()
         self.provenance: dict[str, Any] = {}
+        self._home: LiveFolder | None = None
         self._open: dict[int, int] = {}  # source id -> key of its newest transition, if that goes on
         self._added = self._evicted = self._sampled = 0
 
@@ -185,6 +187,7 @@ class Buffer:
     def resize(self, capacity: int) -> None:
         """Change the capacity, keeping the newest rows that fit."""
         with self._lock:
+            self._touch()
             self._evict(self._remover.shrink(capacity, self._store, len(self)))
             slots = capacity if self.capacity_unit == "rows" else max(capacity, self._store.num_rows)
             self._relay(slots, in_memory if self._frozen else None)
@@ -192,6 +195,7 @@ class Buffer:
     def clear(self) -> None:
         """Drop everything held; keys go on counting."""
         with self._lock:
+            self._touch()
             self._evict(self._store.num_rows)
             self._remover.clear()
             self._open.clear()
@@ -233,21 +237,38 @@ class Buffer:
         from rlds2buf.buffers.state import set_state
 
         with self._lock:
+            self._touch()
             set_state(self, state)
 
-    def save(self, path: str | Path, *, overwrite: bool = False, provenance: Mapping[str, Any] | None = None) -> None:
+    def save(
+        self, path: str | Path | None = None, *, overwrite: bool = False, provenance: Mapping[str, Any] | None = None
+    ) -> None:
         """Write the buffer to a folder that :func:`rlds2buf.load_buffer` opens.
 
         An interrupted save leaves what was there before.
 
+        Args:
+            path: the folder; None for a directory-backed buffer's own, where only the manifest
+                is left to write.
+            overwrite: replace a saved buffer that is there.
+            provenance: plain JSON values to keep with it.
+
         Raises:
             SnapshotExists: `path` is there already and `overwrite` is False.
             SinkError: the files can't be written.
+            ValueError: no path, and the buffer is not directory-backed.
         """
         from rlds2buf.buffers.snapshot import save_buffer
 
         with self._lock:
-            save_buffer(self, Path(path), overwrite=overwrite, provenance=provenance)
+            if provenance is not None:
+                self.provenance = dict(provenance)
+            if path is not None:
+                save_buffer(self, Path(path), overwrite=overwrite)
+            elif self._home is not None:
+                self._home.save(self)
+            else:
+                raise ValueError("save needs a path: this buffer has no directory of its own")
 
     def check_valid(self) -> None:
         """Assert that all structures agree; for tests."""
@@ -272,7 +293,13 @@ class Buffer:
         """What the factory needs to make an empty one like this, beyond spec and capacity."""
         return {}
 
+    def _touch(self) -> None:
+        """Call before anything that is saved changes."""
+        if self._home is not None:
+            self._home.touch()
+
     def _store_block(self, block: Block) -> np.ndarray:
+        self._touch()
         rows = len(block.flags)
         store, remover = self._store, self._remover
         whole = rows

@@ -117,9 +117,9 @@ def open_column(path: Path, shape: tuple[int, ...], dtype: str, *, writable: boo
     Raises:
         SnapshotCorrupt: the file is missing, not whole, or not of that shape and dtype.
     """
-    if 0 in shape and not writable:
+    if 0 in shape:
         array: np.ndarray = np.zeros(shape, np.dtype(dtype))
-        array.flags.writeable = False
+        array.flags.writeable = writable
         return array
     try:
         array = np.lib.format.open_memmap(path, mode="r+" if writable else "r")

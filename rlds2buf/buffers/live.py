@@ -1,94 +1,108 @@
-"""Steps as an agent hands them over, brought into the columns' shape and dtype."""
+"""A buffer whose columns are files that it writes in place."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlds2buf.buffers.tensors import to_numpy
-from rlds2buf.core import nest
-from rlds2buf.core.fields import CONTINUE, TERMINATED, TRUNCATED
-from rlds2buf.core.spec import FieldSpec
-from rlds2buf.errors import SpecMismatch
+import rlds2buf
+from rlds2buf.buffers.manifest import read_manifest, write_manifest
+from rlds2buf.buffers.state import describe
+from rlds2buf.errors import SinkError, SnapshotExists
 
-__all__ = ["LiveField", "done_code"]
+if TYPE_CHECKING:
+    from rlds2buf.buffers.buffer import Buffer
+
+__all__ = ["LiveFolder"]
 
 
-class LiveField:
-    """One field of a step, a nest of leaves, and how to take values for it.
+class LiveFolder:
+    """The folder of a directory-backed buffer.
+
+    Columns are memory-mapped files, so the buffer may be larger than memory.  They change as the
+    buffer does; :meth:`save` writes the manifest that makes them a saved buffer again, and the
+    first change after it marks the manifest, so that files left behind by a killed process are not
+    taken for a whole buffer.
 
     Args:
-        name: ``"observation"``, for messages.
-        structure: a nest of :class:`FieldSpec`.
-
-    Attributes:
-        leaves: ``(path, FieldSpec)`` per leaf, in the order of :func:`rlds2buf.core.nest.flatten`.
+        path: the folder; created.
+        existing: whether it holds a saved buffer that is to go on.
 
     Raises:
-        SpecMismatch: an axis has no fixed length.
+        SnapshotExists: the folder holds something already.
+        SinkError: it can't be made.
     """
 
-    def __init__(self, name: str, structure: nest.Nest) -> None:
-        self.name = name
-        self.structure = structure
-        self.leaves: list[tuple[nest.Path, FieldSpec]] = list(nest.flatten(structure, (name,)))
-        for path, field in self.leaves:
-            if None in field.shape:
-                raise SpecMismatch("an axis of varying length can't be stored in columns", path=nest.path_name(path))
+    def __init__(self, path: Path, *, existing: bool = False) -> None:
+        self.path = path = path.resolve()
+        self._clean = existing
+        self._written = 0
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if not existing and any(path.iterdir()):
+                raise SnapshotExists(
+                    f"{path}: holds something already; load_buffer(writable=True) goes on with a buffer"
+                )
+            self._data = f"data-{uuid.uuid4().hex[:12]}"
+            (path / self._data).mkdir()
+        except OSError as cause:
+            raise SinkError(f"{path}: {cause.strerror or cause}") from cause
 
-    def accept(self, value: nest.Nest, lead: tuple[int, ...]) -> list[np.ndarray]:
-        """One array ``[*lead, *shape]`` per leaf; a dtype may differ from the column's, but fits into it.
+    def allocate(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """A column of zeros in a new (sparse) file; an Allocator."""
+        if 0 in shape:
+            return np.zeros(shape, dtype)
+        self._written += 1
+        plain = re.sub(r"[^\w.-]+", ".", name)
+        file = self.path / self._data / f"{self._written:03d}-{plain}.npy"
+        try:
+            return np.lib.format.open_memmap(file, mode="w+", dtype=dtype, shape=shape)
+        except OSError as cause:
+            raise SinkError(f"{file}: {cause.strerror or cause}") from cause
 
-        Raises:
-            SpecMismatch: another structure, shape or kind of dtype.
-        """
-        if not isinstance(self.structure, Mapping | tuple):
-            return [_leaf(self.leaves[0], value, lead)]
-        values = list(nest.flatten(value, (self.name,)))
-        if [path for path, _ in values] != [path for path, _ in self.leaves]:
-            got = ", ".join(nest.path_name(path) for path, _ in values)
-            expected = ", ".join(nest.path_name(path) for path, _ in self.leaves)
-            raise SpecMismatch(f"expected the fields {expected}; got {got}", path=self.name, rule="spec")
-        return [_leaf(leaf, item, lead) for leaf, (_, item) in zip(self.leaves, values, strict=True)]
+    def touch(self) -> None:
+        """The buffer is about to change: what is on the disk is no longer whole."""
+        if self._clean:
+            self._clean = False
+            write_manifest(self.path, {**read_manifest(self.path), "clean": False})
 
-
-def done_code(terminated: Any, truncated: Any, lead: tuple[int, ...]) -> np.ndarray:
-    """Codes ``lead uint8``: 0 goes on, 1 terminated, 2 truncated; terminated wins.
-
-    Raises:
-        SpecMismatch: a flag has another shape.
-    """
-    codes = np.full(lead, CONTINUE, np.uint8)
-    for name, flag, code in (("truncated", truncated, TRUNCATED), ("terminated", terminated, TERMINATED)):
-        if flag is False:
-            continue
-        given = np.asarray(to_numpy(flag), np.bool_)
-        if given.shape not in (lead, ()):
-            raise SpecMismatch(f"expected shape {list(lead)}, got {list(given.shape)}", path=name, rule="spec")
-        codes[np.broadcast_to(given, lead)] = code
-    return codes
-
-
-def _leaf(leaf: tuple[nest.Path, FieldSpec], value: Any, lead: tuple[int, ...]) -> np.ndarray:
-    path, field = leaf
-    try:
-        array = np.asarray(to_numpy(value), object if field.is_string else None)
-    except ValueError as cause:
-        raise SpecMismatch(f"expected {field}, got ragged rows", path=nest.path_name(path), rule="spec") from cause
-    if array.shape != (*lead, *field.shape):
-        raise SpecMismatch(
-            f"expected shape {[*lead, *field.shape]}, got {list(array.shape)}", path=nest.path_name(path), rule="spec"
-        )
-    if array.dtype != field.dtype and not _fits(array, field.dtype):
-        raise SpecMismatch(f"expected {field.dtype}, got {array.dtype}", path=nest.path_name(path), rule="spec")
-    return array
-
-
-def _fits(array: np.ndarray, dtype: np.dtype) -> bool:
-    if array.dtype.kind in "iu" and dtype.kind in "iu":
-        # Integers come as int64 from plain numbers, whatever the column has: look at the values.
-        limits = np.iinfo(dtype)
-        return not array.size or (int(array.min()) >= limits.min and int(array.max()) <= limits.max)
-    return np.can_cast(array.dtype, dtype, "same_kind")
+    def save(self, buffer: Buffer) -> dict[str, Any]:
+        """Flush the columns and write the manifest; files no longer used are removed."""
+        entries, used = [], set()
+        arrays = {
+            **buffer._store.arrays(),
+            **{f"sampler/{name}": array for name, array in buffer._sampler.live_arrays().items()},
+        }
+        for name, array in arrays.items():
+            file = getattr(array, "filename", None)
+            if file is None:  # kept in memory (a sampler's, or an empty column): a copy goes beside the others
+                copy = self.allocate(name, array.shape, array.dtype)
+                if 0 not in array.shape:
+                    copy[...] = array
+                array = copy
+                file = getattr(copy, "filename", None)
+            if isinstance(array, np.memmap):
+                array.flush()
+            relative = "" if file is None else str(Path(file).relative_to(self.path))
+            used.add(relative)
+            shape = list(array.shape)
+            entries.append({"name": name, "file": relative, "dtype": array.dtype.str, "shape": shape, "crc32c": None})
+        body = {
+            **describe(buffer),
+            "base": buffer._store.base,
+            "data": ".",
+            "columns": entries,
+            "clean": True,
+            "provenance": buffer.provenance,
+            "rlds2buf": rlds2buf.__version__,
+        }
+        write_manifest(self.path, body)
+        self._clean = True
+        for file in self.path.glob("data-*/*.npy"):
+            if str(file.relative_to(self.path)) not in used:
+                file.unlink(missing_ok=True)
+        return body

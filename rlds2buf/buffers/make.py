@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rlds2buf.buffers.buffer import Buffer
+from rlds2buf.buffers.live import LiveFolder
 from rlds2buf.buffers.removers import Fifo
 from rlds2buf.buffers.samplers import UniformSampler
 from rlds2buf.buffers.storage import RowStore, in_memory
@@ -35,7 +36,8 @@ def make_circular(
             needed; ``"episodes"`` takes whole episodes only).
         seed: of the draws.
         directory: keep the columns in files there (created, must be empty), for buffers larger
-            than memory.
+            than memory. ``buffer.save()`` makes them a saved buffer, and
+            ``load_buffer(directory, writable=True)`` goes on with it.
 
     Returns:
         An empty Buffer.
@@ -56,9 +58,11 @@ def make_circular(
     """
     remover = Fifo(capacity, capacity_unit)
     slots = capacity if capacity_unit == "rows" else min(capacity, _FIRST_SLOTS)
-    allocate = in_memory
-    store = RowStore(spec, slots, allocate=allocate)
-    return Buffer(spec, store, remover, UniformSampler(slots), seed=seed)
+    home = None if directory is None else LiveFolder(Path(directory))
+    store = RowStore(spec, slots, allocate=in_memory if home is None else home.allocate)
+    buffer = Buffer(spec, store, remover, UniformSampler(slots), seed=seed)
+    buffer._home = home
+    return buffer
 
 
 def empty_like(kind: str, spec: StepSpec, options: dict[str, Any], *, seed: int | None = None) -> Buffer:

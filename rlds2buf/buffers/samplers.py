@@ -92,8 +92,14 @@ class UniformSampler:
         first = store.slot_of(store.oldest)
         return {"starts": ((self.slots() - first) % max(store.slots, 1)).astype(np.uint32)}
 
+    def live_arrays(self) -> dict[str, np.ndarray]:
+        """What is saved beside rows that stay in their slots: nothing, :meth:`restore` looks at the rows."""
+        return {}
+
     def restore(self, store: RowStore, state: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Take back :meth:`state` and :meth:`arrays`; the store's oldest row is in slot 0."""
+        """Take back :meth:`state` and :meth:`arrays` (the oldest row in slot 0) or :meth:`live_arrays`."""
+        if "starts" not in arrays:
+            return self.rebuild(store)
         self.ring = arrays["starts"]
         self.head, self.count = 0, len(self.ring)
 

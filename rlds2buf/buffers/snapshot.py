@@ -29,6 +29,7 @@ import numpy as np
 import rlds2buf
 from rlds2buf.buffers.column_file import ColumnFile, checksum, open_column
 from rlds2buf.buffers.incoming import episode_block
+from rlds2buf.buffers.live import LiveFolder
 from rlds2buf.buffers.manifest import is_buffer, read_manifest, replace_text, sync_folder, write_manifest
 from rlds2buf.buffers.state import describe, restore
 from rlds2buf.buffers.storage import RowStore
@@ -48,7 +49,12 @@ _MAX_ROWS = 1 << 32
 
 
 def load_buffer(
-    path: str | os.PathLike[str], *, seed: int | None = None, verify: bool | None = None, **functions: Any
+    path: str | os.PathLike[str],
+    *,
+    seed: int | None = None,
+    verify: bool | None = None,
+    writable: bool = False,
+    **functions: Any,
 ) -> Buffer:
     """Open a saved buffer.
 
@@ -58,7 +64,9 @@ def load_buffer(
     Args:
         path: the folder.
         seed: start the draws anew instead of going on where the saved buffer was.
-        verify: compare every column's checksum; None does it below 256 MiB.
+        verify: compare every column's checksum; None does it below 256 MiB. (Files of a
+            directory-backed buffer have none.)
+        writable: go on with the files in place, as a directory-backed buffer.
         functions: what can't be saved, for kinds that need it (``reward_fn``, ``done_fn``).
 
     Raises:
@@ -81,20 +89,25 @@ def load_buffer(
         kind = manifest["kind"]
     except (KeyError, TypeError, ValueError) as cause:
         raise SnapshotCorrupt(f"{folder}: the manifest lacks {cause}") from cause
-    arrays = {name: open_column(file, shape, dtype) for name, (file, shape, dtype, _) in entries.items()}
+    if not manifest.get("clean", True):
+        raise SnapshotCorrupt(f"{folder}: its files were changed after it was last saved")
+    arrays = {
+        name: open_column(file, shape, dtype, writable=writable) for name, (file, shape, dtype, _) in entries.items()
+    }
     if verify or (verify is None and sum(array.nbytes for array in arrays.values()) < _VERIFY_BELOW):
         for name, (file, _, _, crc) in entries.items():
-            if checksum(arrays[name]) != crc:
+            if crc is not None and checksum(arrays[name]) != crc:
                 raise SnapshotCorrupt(f"{file}: its checksum does not match, it was changed or damaged")
     buffer = empty_like(kind, spec, {**options, **functions}, seed=seed)
     restore(buffer, {**manifest, "rng": None} if seed is not None else manifest, arrays)
     buffer.provenance = manifest.get("provenance", {})
+    if writable:
+        buffer._home = LiveFolder(folder, existing=True)
+        buffer._store.allocate = buffer._home.allocate
     return buffer
 
 
-def save_buffer(
-    buffer: Buffer, path: Path, *, overwrite: bool = False, provenance: Mapping[str, Any] | None = None
-) -> None:
+def save_buffer(buffer: Buffer, path: Path, *, overwrite: bool = False) -> None:
     """Write a whole buffer; ``Buffer.save`` calls it."""
     with _Folder(path, overwrite=overwrite) as folder:
         parts = buffer._store.in_order()
@@ -103,7 +116,7 @@ def save_buffer(
             column = folder.column(name, blocks[0].shape[1:], blocks[0].dtype)
             for block in blocks:
                 column.append(block)
-        folder.publish({**describe(buffer), "provenance": _provenance(provenance or buffer.provenance)})
+        folder.publish({**describe(buffer), "provenance": _provenance(buffer.provenance)})
 
 
 class SnapshotWriter:

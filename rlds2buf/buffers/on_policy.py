@@ -1,0 +1,464 @@
+"""Rollouts of the current policy: stored step by step, handed out once with advantages and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlds2buf.buffers.live import LiveField, done_code
+from rlds2buf.buffers.paths import Paths
+from rlds2buf.buffers.rollout import Rollout, centered, standardized
+from rlds2buf.buffers.spaces import step_spec
+from rlds2buf.buffers.tensors import Device, to_numpy
+from rlds2buf.core import nest
+from rlds2buf.core.fields import CONTINUE, TERMINATED, TRUNCATED
+from rlds2buf.core.spec import FieldSpec, StepSpec
+from rlds2buf.errors import NotEnoughItems, ReplayError
+from rlds2buf.returns import discounted_return, gae, gae_rtg, plain, vtrace
+from rlds2buf.returns.streams import fraction
+
+__all__ = ["ESTIMATORS", "OnPolicyBuffer", "make_on_policy"]
+
+ESTIMATORS = ("gae", "gae-rtg", "vtrace", "plain")
+_NUMBERS = ("reward", "cost", "value_r", "value_c", "logp")
+
+
+def make_on_policy(
+    spec: StepSpec | tuple[Any, Any],
+    size: int,
+    *,
+    gamma: float = 0.99,
+    lam: float = 0.95,
+    lam_c: float = 0.95,
+    estimator: str = "gae",
+    penalty_coefficient: float = 0.0,
+    standardize_reward: bool = True,
+    standardize_cost: bool = True,
+    num_envs: int = 1,
+    bootstrap: str = "reward",
+    device: Any = None,
+    seed: int | np.random.Generator | None = None,
+) -> OnPolicyBuffer:
+    """A buffer for one rollout at a time, with rewards and costs, of one environment or of many.
+
+    Store steps, finish the paths that no flag ended, and :meth:`~OnPolicyBuffer.get` everything::
+
+        buffer = make_on_policy((env.single_observation_space, env.single_action_space), 2048, num_envs=64)
+        buffer.store(observation=obs, action=action, reward=reward, value_r=value, logp=logp, terminated=terminated)
+        buffer.finish_path(last_value_r=critic(obs))            # the rollout ends in mid-episode
+        for batch in buffer.get().minibatches(256, epochs=10):  # and the buffer is empty again
+            ...
+
+    With r' = reward - penalty_coefficient * cost, the reward's advantages and targets are
+
+    =========  ==========================================  =====================================
+    estimator  adv_r                                       target_value_r
+    =========  ==========================================  =====================================
+    gae        GAE(gamma, lam) of r'                       advantage + value
+    gae-rtg    GAE(gamma, lam) of r'                       discounted return of r'
+    vtrace     V-trace of r' for equal policies            V-trace: the discounted return of r'
+    plain      one-step error of r'                        discounted return of r'
+    =========  ==========================================  =====================================
+
+    and the cost's are the same with costs, `lam_c` and no penalty.  `discounted_ret` is the discounted
+    return of the rewards themselves.  For V-trace with a policy that has moved on, call
+    :func:`rlds2buf.returns.vtrace` with both log probabilities.
+
+    Args:
+        spec: a :class:`~rlds2buf.StepSpec`, or a pair (observation space, action space) of one
+            environment.  Numbers are float32, or float64 if the spec's reward is; sums are float64.
+        size: steps per environment, at least 1.
+        gamma, lam, lam_c: discount, and GAE's lambda for rewards and for costs; in [0, 1].
+        estimator: one of the above.
+        penalty_coefficient: at least 0.
+        standardize_reward: shift and scale adv_r over the steps handed out to mean 0 and standard
+            deviation 1.
+        standardize_cost: shift adv_c to mean 0; its scale stays, for it is compared with a limit.
+        num_envs: how many environments are stored side by side.
+        bootstrap: what stands for the rest of a path that was cut, where the target is a discounted
+            return of r': ``"reward"``, the last value of rewards, as everywhere else; or
+            ``"omnisafe"``, last_value_r - penalty_coefficient * last_value_c as OmniSafe has it, which
+            charges for the cost twice if the critic has learnt r'.  They differ only for
+            "gae-rtg" and "plain" with a penalty.
+        device: None: batches are arrays; else a PyTorch device: they are tensors there.  The
+            rollout itself is kept in host memory.
+        seed: of :meth:`~OnPolicyBuffer.minibatches`.
+
+    Raises:
+        ValueError, TypeError: an argument is wrong.
+        SpecMismatch: a field has no fixed shape.
+        MissingDependency: a device is named and PyTorch is not installed.
+
+    ===================================  ===================================
+    OmniSafe                             here
+    ===================================  ===================================
+    obs, act                             observation, action
+    reward, cost, value_r, value_c       the same
+    done                                 is_done (terminated, truncated)
+    logp, adv_r, adv_c                   the same
+    target_value_r, target_value_c       the same
+    discounted_ret                       the same
+    advantage_estimator                  estimator
+    standardized_adv_r, _c               standardize_reward, standardize_cost
+    finish_path(last_r, last_c, idx)     finish_path(last_r, last_c, env)
+    num_buffers, max_size                num_envs, size
+    ===================================  ===================================
+
+    >>> spec = StepSpec(observation=FieldSpec((2,), np.float32), action=FieldSpec((), np.int64))
+    >>> buffer = make_on_policy(spec, 8, gamma=0.9, lam=0.8, standardize_reward=False)
+    >>> for reward, value in zip([1.0, 2.0, 3.0], [0.5, 0.6, 0.7]):
+    ...     buffer.store(observation=[0.0, 0.0], action=1, reward=reward, value_r=value, logp=-0.7)
+    >>> buffer.finish_path(last_value_r=0.8)
+    3
+    >>> rollout = buffer.get()
+    >>> rollout.adv_r
+    array([4.067168, 4.2044  , 3.02    ], dtype=float32)
+    >>> len(buffer)
+    0
+    """
+    return OnPolicyBuffer(
+        step_spec(spec),
+        size,
+        gamma=gamma,
+        lam=lam,
+        lam_c=lam_c,
+        estimator=estimator,
+        penalty_coefficient=penalty_coefficient,
+        standardize_reward=standardize_reward,
+        standardize_cost=standardize_cost,
+        num_envs=num_envs,
+        bootstrap=bootstrap,
+        device=device,
+        seed=seed,
+    )
+
+
+class OnPolicyBuffer:
+    """See :func:`make_on_policy`, which makes it.
+
+    A path is a run of steps of one environment.  It ends at a step stored as terminated, at one
+    stored as truncated (with the value of what follows), or where :meth:`finish_path` says so.
+    Nothing is computed until :meth:`get`, which runs over all paths at once.
+
+    Attributes:
+        spec: of a step.
+        size: steps per environment.
+        num_envs: environments.
+        field_names: what :meth:`store` takes, flags and bootstrap values left out.
+    """
+
+    def __init__(
+        self,
+        spec: StepSpec,
+        size: int,
+        *,
+        gamma: float,
+        lam: float,
+        lam_c: float,
+        estimator: str,
+        penalty_coefficient: float,
+        standardize_reward: bool,
+        standardize_cost: bool,
+        num_envs: int,
+        bootstrap: str,
+        device: Any,
+        seed: int | np.random.Generator | None,
+    ) -> None:
+        self.gamma, self.lam, self.lam_c = fraction("gamma", gamma), fraction("lam", lam), fraction("lam_c", lam_c)
+        if size < 1 or num_envs < 1:
+            raise ValueError(f"size and num_envs must be at least 1, got {size} and {num_envs}")
+        if estimator not in ESTIMATORS:
+            raise ValueError(f"estimator must be one of {', '.join(ESTIMATORS)}, got {estimator!r}")
+        if bootstrap not in ("reward", "omnisafe"):
+            raise ValueError(f"bootstrap must be reward or omnisafe, got {bootstrap!r}")
+        if not 0.0 <= penalty_coefficient < float("inf"):
+            raise ValueError(f"penalty_coefficient must be at least 0 and finite, got {penalty_coefficient}")
+        self.spec, self.size, self.num_envs = spec, int(size), int(num_envs)
+        self.estimator, self.bootstrap, self.penalty_coefficient = estimator, bootstrap, float(penalty_coefficient)
+        self.standardize_reward, self.standardize_cost = standardize_reward, standardize_cost
+        self._device = Device(device)
+        self._rng = np.random.default_rng(seed)
+        self._fields: dict[str, LiveField] = {}
+        self._columns: dict[str, list[np.ndarray]] = {}
+        self._extras: dict[str, nest.Nest] = {}
+        self._new_field("observation", spec.observation)
+        self._new_field("action", spec.action)
+        number = FieldSpec((), _number_dtype(spec))
+        for name in _NUMBERS:
+            self._new_field(name, number)
+        for name, structure in spec.extras.items():
+            if name not in self._fields:
+                self._new_field(name, structure, extra=True)
+        self._paths = Paths(self.num_envs, self.size, number.dtype)
+
+    @property
+    def capacity(self) -> int:
+        """How many steps fit, all environments together."""
+        return self.size * self.num_envs
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The fields of a step, added ones last."""
+        return tuple(self._fields)
+
+    @property
+    def device(self) -> Any:
+        """The PyTorch device of the batches, or None."""
+        return self._device.device
+
+    def __len__(self) -> int:
+        """Steps stored, all environments together."""
+        return int(self._paths.stored.sum())
+
+    def __repr__(self) -> str:
+        return f"<OnPolicyBuffer: {len(self)} of {self.capacity} steps, {self.num_envs} environments, {self.estimator}>"
+
+    def add_field(self, name: str, shape: tuple[int, ...] = (), dtype: Any = np.float32) -> None:
+        """A further field of every step; :meth:`store` requires it, :meth:`get` has it in ``extras``.
+
+        Raises:
+            ValueError: a field of that name is there already.
+            ReplayError: steps are stored already, and they lack it.
+        """
+        if name in self._fields or name in _RESERVED:
+            raise ValueError(f"the buffer has a field {name!r} already")
+        if len(self):
+            raise ReplayError(f"{len(self)} steps are stored without {name!r}; add fields while the buffer is empty")
+        self._new_field(name, FieldSpec(tuple(shape), np.dtype(dtype)), extra=True)
+
+    def store(
+        self,
+        *,
+        observation: nest.Nest,
+        action: nest.Nest,
+        reward: Any,
+        cost: Any = 0.0,
+        value_r: Any = 0.0,
+        value_c: Any = 0.0,
+        logp: Any = 0.0,
+        terminated: Any = False,
+        truncated: Any = False,
+        final_value_r: Any = None,
+        final_value_c: Any = None,
+        env: int | None = None,
+        **extras: nest.Nest,
+    ) -> None:
+        """Store steps.  The shape of `reward` says how many, and of which environments:
+
+        ===================  =============  ======================================================
+        reward               env            stored
+        ===================  =============  ======================================================
+        a number             e (or None     one step of environment e (of the only one)
+                             if num_envs
+                             is 1)
+        ``[num_envs]``       None           one step of every environment
+        ``[T]``              e (as above)   T steps of environment e
+        ``[T, num_envs]``    None           T steps of every environment
+        ===================  =============  ======================================================
+
+        Every other field has that shape in front of its own, or is a single number for all steps.
+        Arrays, PyTorch tensors, lists; all are copied.
+
+        Args:
+            observation, action: nests, as in the spec.
+            reward, cost, value_r, value_c, logp: numbers.
+            terminated: the environment ended the episode with this step; the path is finished.
+            truncated: a limit cut it with this step (if both are set, terminated wins).  What
+                follows is worth `final_value_r` and `final_value_c`; without them the next
+                call for this environment must be :meth:`finish_path`.
+            final_value_r, final_value_c: values of the final observations, read where truncated.
+            env: which environment, 0-based.
+            extras: the fields that were added, all of them.
+
+        Raises:
+            ReplayError: there is no room; or the environment's last step was truncated and nothing
+                says what followed.  Nothing was stored.
+            SpecMismatch: a field is missing, unknown, or of another shape or dtype.
+        """
+        values = {
+            "observation": observation,
+            "action": action,
+            "reward": reward,
+            "cost": cost,
+            "value_r": value_r,
+            "value_c": value_c,
+            "logp": logp,
+            **extras,
+        }
+        if values.keys() != self._fields.keys():
+            self._complain(set(values))
+        lead = np.shape(reward)
+        place = self._paths.place(lead, env)
+        # Everything is looked at before anything is written.
+        accepted = []
+        for name, field in self._fields.items():
+            value = values[name]
+            if lead and name in _NUMBERS and np.ndim(value) == 0:
+                value = np.full(lead, to_numpy(value))
+            accepted.append((self._columns[name], field.accept(value, lead)))
+        codes = None if terminated is False and truncated is False else done_code(terminated, truncated, lead)
+        self._paths.advance(place, codes, to_numpy(final_value_r), to_numpy(final_value_c))
+        for columns, arrays in accepted:
+            for column, array in zip(columns, arrays, strict=True):
+                column[place.index] = place.env_first(array)
+
+    def finish_path(self, last_value_r: Any = None, last_value_c: Any = None, env: int | None = None) -> int:
+        """End the open paths of one environment, or of all, at their newest steps.
+
+        Args:
+            last_value_r, last_value_c: values of the observations that follow, of rewards and of
+                costs: a number, or ``[num_envs]`` if `env` is None.  None: the environment
+                terminated; nothing follows.  With `last_value_r` alone, the cost's is 0.
+            env: which environment; None: all of them.
+
+        Returns:
+            How many steps the finished paths hold; 0 if nothing is open: paths that a stored
+            ``terminated`` ended keep the end they have.
+
+        Raises:
+            ReplayError: a path was stored as truncated, and there is no `last_value_r`.
+            ValueError: values of another shape, or no such environment.
+        """
+        return self._paths.finish(to_numpy(last_value_r), to_numpy(last_value_c), env)
+
+    def get(self, last_value_r: Any = None, last_value_c: Any = None, *, clear: bool = True) -> Rollout:
+        """All steps stored, with advantages, targets and returns; copies.
+
+        Args:
+            last_value_r, last_value_c: as in :meth:`finish_path`, for the paths that are open.
+            clear: empty the buffer.
+
+        Raises:
+            NotEnoughItems: nothing is stored.
+            ReplayError: a path is open and there are no values; or a reward, cost, value or
+                bootstrap value is not finite (the message says where).
+        """
+        if not len(self):
+            raise NotEnoughItems("the buffer holds no steps; store some before get()")
+        if last_value_r is not None:
+            self.finish_path(last_value_r, last_value_c)
+        self._paths.require_finished()
+        rollout = self._estimate()
+        if clear:
+            self.clear()
+        put: Rollout = self._device.put(rollout)
+        return put
+
+    def minibatches(
+        self, batch_size: int, *, epochs: int = 1, shuffle: bool = True, drop_last: bool = False
+    ) -> Iterator[Rollout]:
+        """:meth:`get`, then :meth:`Rollout.minibatches <rlds2buf.buffers.rollout.Rollout.minibatches>`."""
+        return self.get().minibatches(batch_size, epochs=epochs, shuffle=shuffle, drop_last=drop_last, seed=self._rng)
+
+    def clear(self) -> None:
+        """Forget all steps; added fields stay."""
+        self._paths.clear()
+
+    def _new_field(self, name: str, structure: nest.Nest, *, extra: bool = False) -> None:
+        field = LiveField(name, structure)
+        self._columns[name] = [
+            np.zeros((self.num_envs, self.size, *(int(n or 0) for n in leaf.shape)), leaf.dtype)
+            for _, leaf in field.leaves
+        ]
+        self._fields[name] = field
+        if extra:
+            self._extras[name] = structure
+
+    def _complain(self, given: set[str]) -> None:
+        missing = sorted(self._fields.keys() - given)
+        if missing:
+            raise ReplayError(f"store() lacks the fields {', '.join(missing)}")
+        unknown = sorted(given - self._fields.keys())
+        raise ReplayError(f"the buffer has no fields {', '.join(unknown)}; add_field() makes some")
+
+    def _flat(self, name: str) -> nest.Nest:
+        field = self._fields[name]
+        return nest.unflatten(field.structure, iter([self._paths.flat(column) for column in self._columns[name]]))
+
+    def _estimate(self) -> Rollout:
+        columns = {name: self._flat(name) for name in self._fields}
+        ends = self._paths.ends()
+        self._check_finite({**columns, "last_value_r": ends.value_r, "last_value_c": ends.value_c}, ends.is_done)
+        reward, cost = columns["reward"], columns["cost"]
+        charged = reward
+        if self.penalty_coefficient:
+            charged = reward - self.penalty_coefficient * cost.astype(np.float64)
+        flags = {"terminated": ends.is_done == TERMINATED, "truncated": ends.is_done == TRUNCATED, "gamma": self.gamma}
+        target_bootstrap = ends.value_r
+        if self.bootstrap == "omnisafe":
+            target_bootstrap = ends.value_r - self.penalty_coefficient * ends.value_c
+        adv_r, target_r = self._advantages(
+            charged, columns["value_r"], ends.value_r, target_bootstrap, {**flags, "lam": self.lam}
+        )
+        adv_c, target_c = self._advantages(
+            cost, columns["value_c"], ends.value_c, ends.value_c, {**flags, "lam": self.lam_c}
+        )
+        dtype = reward.dtype
+        adv_r, adv_c = adv_r.astype(dtype, copy=False), adv_c.astype(dtype, copy=False)
+        return Rollout(
+            **{name: column for name, column in columns.items() if name not in self._extras},
+            is_done=ends.is_done,
+            adv_r=standardized(adv_r) if self.standardize_reward else adv_r,
+            adv_c=centered(adv_c) if self.standardize_cost else adv_c,
+            target_value_r=target_r.astype(dtype, copy=False),
+            target_value_c=target_c.astype(dtype, copy=False),
+            discounted_ret=discounted_return(reward, next_values=ends.value_r, **flags),
+            extras={name: columns[name] for name in self._extras},
+        )
+
+    def _advantages(
+        self,
+        reward: np.ndarray,
+        value: np.ndarray,
+        bootstrap: np.ndarray,
+        target_bootstrap: np.ndarray,
+        settings: dict[str, Any],
+    ) -> tuple[np.ndarray, np.ndarray]:
+        # Where a path goes on, the successor is the next row; where it is cut, the bootstrap value;
+        # the last row of all is always an end.
+        successor = np.append(value[1:], value.dtype.type(0))
+        cut = settings["truncated"]
+        successor[cut] = bootstrap[cut]
+        if self.estimator == "vtrace":
+            result = vtrace(reward, value, next_values=successor, **{**settings, "lam": 1.0})
+            return result.advantage, result.target
+        if self.estimator == "gae":
+            return gae(reward, value, next_values=successor, **settings)
+        if self.estimator == "plain":
+            lam = settings.pop("lam")
+            advantage, target = plain(reward, value, next_values=successor, **settings)
+            settings["lam"] = lam
+        else:
+            advantage, target = gae_rtg(reward, value, next_values=successor, **settings)
+        if target_bootstrap is not bootstrap:
+            settings.pop("lam")
+            target = discounted_return(reward, next_values=target_bootstrap, **settings)
+        return advantage, target
+
+    def _check_finite(self, numbers: dict[str, np.ndarray], is_done: np.ndarray) -> None:
+        for name in ("reward", "cost", "value_r", "value_c", "last_value_r", "last_value_c"):
+            bad = ~np.isfinite(numbers[name])
+            if name.startswith("last"):
+                bad &= is_done == TRUNCATED
+            if bad.any():
+                env, step = self._paths.where(int(bad.argmax()))
+                raise ReplayError(f"environment {env}, step {step}: {name} is {numbers[name][bad.argmax()]}")
+
+
+class _Settings(NamedTuple):
+    pass
+
+
+_RESERVED = frozenset(("is_done", "terminated", "truncated", "final_value_r", "final_value_c", "env", *Rollout._fields))
+
+
+def _number_dtype(spec: StepSpec) -> np.dtype:
+    reward = spec.reward
+    if isinstance(reward, FieldSpec) and reward.dtype == np.float64:
+        return np.dtype(np.float64)
+    return np.dtype(np.float32)
+
+
+_ = CONTINUE
