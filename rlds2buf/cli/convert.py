@@ -1,0 +1,67 @@
+"""``rlds2buf convert``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rlds2buf.cli.arguments import json_flag, nonfinite_flag, source_arguments
+from rlds2buf.cli.output import number, print_json, print_table
+
+if TYPE_CHECKING:
+    from rlds2buf.convert import ConvertReport
+
+__all__ = ["command"]
+
+
+@click.command("convert")
+@source_arguments
+@click.argument("target", metavar="DST")
+@click.option("--to", type=click.Choice(["buffer"]), default="buffer", show_default=True, help="What DST becomes.")
+@click.option(
+    "--on-invalid",
+    type=click.Choice(["raise", "skip", "repair"]),
+    default="raise",
+    show_default=True,
+    help="What becomes of an episode with errors: stop, leave it out, or mend its flags.",
+)
+@click.option(
+    "--final-transition",
+    type=click.Choice(["drop", "keep"]),
+    default="drop",
+    show_default=True,
+    help="Whether the last row's action and reward are padding, or real.",
+)
+@nonfinite_flag
+@click.option("--overwrite", is_flag=True, help="Replace DST, once the new one is whole.")
+@click.option("--resume", is_flag=True, help="Go on where a killed conversion of the same data stopped.")
+@json_flag
+def command(source: str, how: dict[str, Any], target: str, to: str, as_json: bool, **choices: Any) -> None:
+    """Write SRC, checked, as DST: a folder that `rlds2buf sample` and load_buffer() open."""
+    import rlds2buf
+    from rlds2buf.convert import convert
+
+    with rlds2buf.open_source(source, **how) as opened:
+        report = convert(opened, target, to=to, progress=True, **choices)
+    if as_json:
+        print_json(report.to_json())
+    else:
+        _print(report)
+
+
+def _print(report: ConvertReport) -> None:
+    click.echo(f"{report.source} -> {report.sink}")
+    rows: list[tuple[Any, ...]] = [
+        ("episodes", number(report.episodes), f"of {number(report.read)} read"),
+        ("steps", number(report.steps)),
+        ("items", number(report.items)),
+        ("seconds", f"{report.seconds:.3g}", f"{number(int(report.steps_per_second))} steps/s"),
+    ]
+    if report.resumed:
+        rows[-1] = ("seconds", f"{report.seconds:.3g}", f"{number(report.resumed)} episodes were there already")
+    print_table("written", rows)
+    print_table("left out (episodes, by rule)", [(rule, number(n)) for rule, n in report.rejected.most_common()])
+    print_table("changed (by rule)", [(rule, number(n)) for rule, n in report.repaired.most_common()])
+    for issue in report.issues:
+        click.echo(f"  {issue}")

@@ -1,0 +1,80 @@
+"""How an error leaves the command line: an exit code, one sentence, or one JSON object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rlds2buf.errors import EpisodeError, ReplayError, SinkError, SnapshotError, SourceError
+
+__all__ = ["BUG", "INTERRUPTED", "INVALID", "USAGE", "as_json", "exit_code", "message"]
+
+INVALID = 1
+USAGE = 2
+BUG = 70
+"""An error that nobody foresaw (the number is EX_SOFTWARE of BSD's sysexits)."""
+INTERRUPTED = 130
+"""Stopped by Ctrl-C: 128 and the signal's number, as shells have it."""
+
+_BY_CLASS: tuple[tuple[type[BaseException], int], ...] = (
+    (EpisodeError, INVALID),
+    (SourceError, 3),
+    (SinkError, 4),
+    (SnapshotError, 5),
+    (ReplayError, 5),
+    (click.UsageError, USAGE),
+    (click.Abort, INTERRUPTED),
+    (KeyboardInterrupt, INTERRUPTED),
+    (ValueError, USAGE),  # a plain one: an argument is wrong (rlds2buf/errors.py)
+)
+
+
+def exit_code(error: BaseException) -> int:
+    """The documented exit code of an error's class.
+
+    >>> from rlds2buf.errors import SourceNotFound
+    >>> exit_code(SourceNotFound("no such folder"))
+    3
+    """
+    for kind, code in _BY_CLASS:
+        if isinstance(error, kind):
+            return code
+    return BUG
+
+
+def message(error: BaseException) -> str:
+    """One sentence for a person.
+
+    >>> message(ValueError("n_step must be at least 1"))
+    'n_step must be at least 1'
+    """
+    code = exit_code(error)
+    if code == INTERRUPTED:
+        return "interrupted"
+    if isinstance(error, click.UsageError):
+        return error.format_message()
+    if code == BUG:
+        return f"{type(error).__name__}: {error} (unexpected; RLDS2BUF_DEBUG=1 shows where)"
+    return str(error)
+
+
+def as_json(error: BaseException) -> dict[str, Any]:
+    """The object that ``--json`` prints instead of the command's own.
+
+    >>> from rlds2buf.errors import BoundaryError
+    >>> found = as_json(BoundaryError("no first step", source="a.hdf5", episode=3, step=0, path="is_first"))
+    >>> found["error"], found["class"], found["episode"], found["exit_code"]
+    ('no first step', 'BoundaryError', 3, 1)
+    """
+    known: dict[str, Any] = {
+        "error": error.message if isinstance(error, EpisodeError) else message(error),
+        "class": "KeyboardInterrupt" if isinstance(error, click.Abort) else type(error).__name__,
+        "exit_code": exit_code(error),
+    }
+    for name in ("source", "episode", "step", "path", "rule"):
+        known[name] = getattr(error, name, None) if isinstance(error, EpisodeError) else None
+    report = getattr(error, "report", None)
+    if report is not None:
+        known["report"] = report.to_json()
+    return known

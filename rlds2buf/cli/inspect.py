@@ -1,0 +1,65 @@
+"""``rlds2buf inspect``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rlds2buf.cli.arguments import json_flag, source_arguments
+from rlds2buf.cli.output import number, print_json, print_table, size
+
+if TYPE_CHECKING:
+    from rlds2buf.summary import Summary
+
+__all__ = ["command"]
+
+
+@click.command("inspect")
+@source_arguments
+@json_flag
+def command(source: str, how: dict[str, Any], as_json: bool) -> None:
+    """Show what a dataset holds: counts, fields, episode lengths, returns, ends."""
+    import rlds2buf
+    from rlds2buf.progress import Tracked
+    from rlds2buf.summary import summarize
+
+    with rlds2buf.open_source(source, **how) as opened:
+        found = summarize(Tracked(opened, "inspect"))
+    if as_json:
+        print_json(found.to_json())
+    else:
+        _print(found)
+
+
+def _print(found: Summary) -> None:
+    click.echo(found.source)
+    counts = [
+        ("format", found.format),
+        ("episodes", number(found.episodes)),
+        ("steps", number(found.steps), f"{number(found.transitions)} transitions"),
+        ("bytes per step", number(found.bytes_per_step), f"{size(found.bytes_per_step * found.steps)} in all"),
+        ("steps per episode", _spread(found.lengths)),
+        ("returns", _spread(found.returns)),
+        ("ends", ", ".join(f"{count:,} {end}" for end, count in found.ends.items())),
+    ]
+    if found.unreadable:
+        counts.append(("unreadable", number(found.unreadable), f"first: {found.first_error}"))
+    print_table("counts", counts)
+    print_table("fields", [(name, _type(field), _limits(field)) for name, field in found.fields.items()])
+    print_table("details", [(key, value) for key, value in found.details.items() if value not in (None, "", [], {})])
+
+
+def _spread(values: dict[str, float] | None) -> str:
+    return "-" if values is None else ", ".join(f"{name} {number(value)}" for name, value in values.items())
+
+
+def _type(field: dict[str, Any]) -> str:
+    return f"{field['dtype']}[{', '.join('?' if n is None else str(n) for n in field['shape'])}]"
+
+
+def _limits(field: dict[str, Any]) -> str:
+    if field.get("values") is not None:
+        return f"one of {field['values']}"
+    low, high = field.get("low"), field.get("high")
+    return "" if low is None and high is None else f"from {low} to {high}"

@@ -1,0 +1,83 @@
+"""The ``rlds2buf`` command: its subcommands, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from rlds2buf import __version__
+from rlds2buf.cli import convert, failures, inspect, output, sample, validate
+
+__all__ = ["cli", "main"]
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 done, 1 the data are invalid, 2 usage, 3 the source can't be read, "
+    "4 the output can't be written, 5 a buffer or snapshot is bad, 130 interrupted. "
+    "RLDS2BUF_DEBUG=1 shows where an error came from.",
+)
+@click.version_option(__version__, prog_name="rlds2buf")
+def cli() -> None:
+    """Logged reinforcement-learning data into replay buffers, right and fast.
+
+    SRC is an RLDS dataset folder (as TFDS writes it), a D4RL HDF5 file or a Minari dataset folder.
+    """
+
+
+for command in (inspect.command, validate.command, convert.command, sample.command):
+    cli.add_command(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code; never raises, and prints no traceback.
+
+    >>> main(["--version"])
+    rlds2buf, version ...
+    0
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        previous = signal.signal(signal.SIGTERM, _terminate)
+    except ValueError:  # not the main thread: leave signals alone
+        previous = None
+    try:
+        # A command's own exit code (validate: 1) comes back as the result.
+        result = cli.main(args=given, prog_name="rlds2buf", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except BrokenPipeError:
+        # The reader (head, less) has gone; keep the interpreter's own flush at exit from complaining.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else failures.BUG
+    except BaseException as error:
+        _say(error, as_json="--json" in given)
+        return failures.exit_code(error)
+    finally:
+        if previous is not None:
+            signal.signal(signal.SIGTERM, previous)
+
+
+def _say(error: BaseException, *, as_json: bool) -> None:
+    if os.environ.get("RLDS2BUF_DEBUG"):
+        import traceback
+
+        traceback.print_exception(error)
+    if as_json:
+        output.print_json(failures.as_json(error))
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        click.echo(error.ctx.get_usage(), err=True)
+    click.echo(f"rlds2buf: {failures.message(error)}", err=True)
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    """SIGTERM unwinds like Ctrl-C, so that half-written output is removed."""
+    raise SystemExit(128 + number)

@@ -1,0 +1,45 @@
+"""``rlds2buf sample``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rlds2buf.cli.arguments import json_flag
+from rlds2buf.cli.output import describe_columns, number, print_json, print_table
+
+__all__ = ["command"]
+
+
+@click.command("sample")
+@click.argument("buffer", metavar="BUFFER")
+@click.option("-n", "--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="How many items.")
+@click.option("--n-step", type=click.IntRange(min=1), default=1, show_default=True, help="Steps per transition.")
+@click.option("--gamma", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Discount per step.")
+@click.option("--sequence-length", type=click.IntRange(min=1), help="Sequences of so many steps, not transitions.")
+@click.option("--seed", type=int, help="Of the draws; the same seed gives the same batch.")
+@json_flag
+def command(buffer: str, batch_size: int, seed: int | None, as_json: bool, **view: Any) -> None:
+    """Draw a batch from a saved buffer, and show what a learner would get."""
+    import rlds2buf
+
+    loaded = rlds2buf.load_buffer(buffer, seed=seed)
+    batch = loaded.sample(batch_size, **view)
+    fields = describe_columns(batch.data._asdict())
+    if as_json:
+        print_json(
+            {
+                "buffer": buffer,
+                "kind": type(batch.data).__name__,
+                "batch_size": batch_size,
+                "table_size": batch.info.table_size,
+                "fields": fields,
+                "keys": batch.info.key,
+            }
+        )
+        return
+    click.echo(f"{buffer}: {type(batch.data).__name__} x {batch_size} of {number(batch.info.table_size)}")
+    columns = ("field", "type", "min", "mean", "max")
+    rows = [(name, f["type"], number(f["min"]), number(f["mean"]), number(f["max"])) for name, f in fields.items()]
+    print_table("batch", [columns, *rows])

@@ -1,0 +1,35 @@
+"""``rlds2buf validate``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rlds2buf.cli.arguments import json_flag, nonfinite_flag, source_arguments
+from rlds2buf.cli.failures import INVALID
+from rlds2buf.cli.output import print_json
+
+__all__ = ["command"]
+
+
+@click.command("validate")
+@source_arguments
+@nonfinite_flag
+@json_flag
+@click.pass_context
+def command(ctx: click.Context, source: str, how: dict[str, Any], allow_nonfinite: bool, as_json: bool) -> None:
+    """Check every episode, and say what breaks which rule: file, episode, step, field.
+
+    Exits with 1 if there are errors; warnings are allowed.
+    """
+    import rlds2buf
+    from rlds2buf.progress import Tracked
+
+    with rlds2buf.open_source(source, **how) as opened:
+        report = rlds2buf.validate(Tracked(opened, "validate"), allow_nonfinite=allow_nonfinite)
+    if as_json:
+        print_json(report.to_json())
+    else:
+        click.echo(str(report))
+    ctx.exit(0 if report.ok else INVALID)

@@ -1,0 +1,306 @@
+"""The main job: source -> check -> sink, an episode at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+import time
+import types
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from rlds2buf import __version__
+from rlds2buf.check.repair import keep_final_transition, repair
+from rlds2buf.check.report import Checker, Issue, issue_of
+from rlds2buf.check.rules import ERROR
+from rlds2buf.core.episode import Episode
+from rlds2buf.errors import EpisodeError
+from rlds2buf.progress import Tracked
+from rlds2buf.sinks.base import Sink
+from rlds2buf.sinks.detect import open_sink
+from rlds2buf.sources.base import Source
+from rlds2buf.sources.detect import open_source
+
+__all__ = ["ConvertReport", "convert"]
+
+ON_INVALID = ("raise", "skip", "repair")
+FINAL_TRANSITION = ("drop", "keep")
+MAX_ISSUES = 20
+CHECKPOINT_SECONDS = 5.0
+
+
+@dataclasses.dataclass
+class ConvertReport:
+    """What became of the episodes of a conversion; ``read == episodes + rejected episodes``, always.
+
+    Attributes:
+        source, sink: their names.
+        read: episodes looked at.
+        episodes: episodes written.
+        steps: rows written.
+        items: what they became in the sink: transitions of a buffer, episodes of a list.
+        rejected: episodes that were left out, by the first rule that each breaks.
+        repaired: rows that were changed, by rule; with ``final_transition="keep"`` also episodes by
+            ``final-transition-kept`` and ``final-transition-lost``.
+        issues: the first findings that episodes were left out for.
+        seconds: of this run.
+        resumed: episodes of `read` that an earlier run had dealt with; they are in the counts.
+    """
+
+    source: str
+    sink: str
+    read: int = 0
+    episodes: int = 0
+    steps: int = 0
+    items: int = 0
+    rejected: Counter[str] = dataclasses.field(default_factory=Counter)
+    repaired: Counter[str] = dataclasses.field(default_factory=Counter)
+    issues: list[Issue] = dataclasses.field(default_factory=list)
+    seconds: float = 0.0
+    resumed: int = 0
+
+    @property
+    def written(self) -> int:
+        """The same as `episodes`."""
+        return self.episodes
+
+    @property
+    def steps_per_second(self) -> float:
+        """Rows written by second of this run; 0 before any time has passed, or after resuming."""
+        return 0.0 if self.resumed or not self.seconds else self.steps / self.seconds
+
+    def reject(self, issue: Issue) -> None:
+        """Count one episode as read and left out."""
+        self.read += 1
+        self.rejected[issue.rule] += 1
+        if len(self.issues) < MAX_ISSUES:
+            self.issues.append(issue)
+
+    def accept(self, episode: Episode, items: int) -> None:
+        """Count one episode as read and written."""
+        self.read += 1
+        self.episodes += 1
+        self.steps += episode.num_steps
+        self.items += items
+
+    def check(self) -> None:
+        """Assert that no episode has been lost from the books."""
+        assert self.read == self.episodes + sum(self.rejected.values()), self
+
+    def counts(self) -> dict[str, Any]:
+        """The counts as plain JSON values; :meth:`go_on_from` reads them back."""
+        return {
+            "read": self.read,
+            "episodes": self.episodes,
+            "steps": self.steps,
+            "items": self.items,
+            "rejected": dict(self.rejected),
+            "repaired": dict(self.repaired),
+        }
+
+    def go_on_from(self, counts: Mapping[str, Any]) -> None:
+        """Take over the counts of an unfinished run."""
+        for name in ("read", "episodes", "steps", "items"):
+            setattr(self, name, int(counts[name]))
+        self.rejected = Counter(counts["rejected"])
+        self.repaired = Counter(counts["repaired"])
+        self.resumed = self.read
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "source": self.source,
+            "sink": self.sink,
+            **self.counts(),
+            "written": self.episodes,
+            "issues": [issue.to_json() for issue in self.issues],
+            "seconds": self.seconds,
+            "resumed": self.resumed,
+        }
+
+
+def convert(
+    source: Any,
+    sink: Any,
+    *,
+    to: str = "buffer",
+    on_invalid: str = "raise",
+    final_transition: str = "drop",
+    allow_nonfinite: bool = False,
+    progress: bool = False,
+    overwrite: bool = False,
+    resume: bool = False,
+    split: str | None = None,
+    format: str | None = None,
+    **options: Any,
+) -> ConvertReport:
+    """Read every episode of a dataset, check it, and write it.
+
+    Args:
+        source: a Source, or whatever :func:`rlds2buf.open_source` takes.
+        sink: a Sink; a buffer, which the episodes are added to; a list, which they are appended
+            to; or a path, where a folder is written that :func:`rlds2buf.load_buffer` opens.
+        to: what is written at a path; ``"buffer"`` is the only one so far.
+        on_invalid: what becomes of an episode with errors (:mod:`rlds2buf.check.rules`):
+            ``"raise"`` stops, ``"skip"`` leaves it out, ``"repair"`` mends its flags from the
+            record's own borders, and leaves it out if errors remain.  All is counted.
+        final_transition: ``"keep"`` where the last row's action and reward are real, not padding
+            (:func:`rlds2buf.check.repair.keep_final_transition`).
+        allow_nonfinite: accept NaN and infinity.
+        progress: show a bar on standard error, if that is a terminal.
+        overwrite: for a path: replace what is there, once the new one is whole.
+        resume: for a path: go on from an earlier conversion of the same source with the same
+            options that was killed, and keep what there is if this one fails.
+        split, format, options: for :func:`rlds2buf.open_source`, if `source` is not a Source.
+
+    Returns:
+        ConvertReport.
+
+    Raises:
+        EpisodeError: an episode has errors, and `on_invalid` is ``"raise"``.
+        SourceError: the source can't be read.
+        SinkError, SnapshotError: the sink can't be written; SnapshotExists if it is there already.
+        ValueError: an unknown option.
+
+        Each of them has the ConvertReport so far as its attribute ``report``.  What was written is
+        taken back: no folder is left that looks whole, a list is as it was, and a buffer that was
+        empty is empty again (a buffer that was not keeps the episodes added).
+
+    >>> import numpy as np
+    >>> good = Episode(observation=np.arange(3), is_terminal=[False, False, True])
+    >>> bad = Episode(observation=np.arange(3), is_terminal=[False, True, False])
+    >>> episodes = []
+    >>> report = convert([good, bad], episodes, on_invalid="skip")
+    >>> report.read, report.episodes, dict(report.rejected)
+    (2, 1, {'terminal-inside': 1})
+    """
+    _one_of("on_invalid", on_invalid, ON_INVALID)
+    _one_of("final_transition", final_transition, FINAL_TRANSITION)
+    with contextlib.ExitStack() as stack:
+        if not isinstance(source, Source):
+            source = stack.enter_context(open_source(source, split=split, format=format, **options))
+        elif split is not None or format is not None or options:
+            raise ValueError("split, format and further options are for a path, not for an opened source")
+        conversion = _Conversion(
+            source,
+            open_sink(sink, to=to, overwrite=overwrite, resume=resume),
+            {"on_invalid": on_invalid, "final_transition": final_transition, "allow_nonfinite": allow_nonfinite},
+        )
+        conversion.run(progress)
+        return conversion.report
+
+
+class _Conversion:
+    """One run: the choices, where it stands, and what it does with each episode."""
+
+    def __init__(self, source: Source, sink: Sink, choices: Mapping[str, Any]) -> None:
+        self.source = source
+        self.sink = sink
+        self.choices = choices
+        self.checker = Checker(source.spec, allow_nonfinite=choices["allow_nonfinite"])
+        self.report = ConvertReport(source.name, sink.name)
+
+    def run(self, progress: bool) -> None:
+        started = time.perf_counter()
+        try:
+            self.sink.open(self.source.spec, self._provenance())
+            self._go_on()
+            with contextlib.closing(self._episodes(progress)) as episodes:
+                saved = time.monotonic()
+                for item in episodes:
+                    self._take(item)
+                    if time.monotonic() - saved > CHECKPOINT_SECONDS:
+                        self.sink.checkpoint(self.report.counts())
+                        saved = time.monotonic()
+            self.report.check()
+            self.sink.flush()
+            self.sink.commit()
+        except BaseException as error:
+            self.report.check()
+            error.report = self.report  # type: ignore[attr-defined]  # documented on convert()
+            self.sink.abort()
+            raise
+        finally:
+            self.report.seconds = time.perf_counter() - started
+
+    def _provenance(self) -> dict[str, Any]:
+        return {
+            "source": self.source.name,
+            "format": self.source.format,
+            "fingerprint": self.source.fingerprint(),
+            "options": dict(self.choices),
+            "rlds2buf": __version__,
+        }
+
+    def _episodes(self, progress: bool) -> Any:
+        return Tracked(self.source, "convert", enabled=progress).read(self.report.read)
+
+    def _go_on(self) -> None:
+        counts = self.sink.resumed()
+        if counts is None:
+            return
+        self.report.go_on_from(counts)
+        if self.report.read:  # the rules on neighbours compare with the episode before
+            for item in self.source.read(self.report.read - 1, self.report.read):
+                if isinstance(item, Episode):
+                    self.checker.check(item)
+
+    def _take(self, item: Episode | EpisodeError) -> None:
+        if isinstance(item, EpisodeError):
+            self._refuse(issue_of(item), item)
+            return
+        episode, changes, fault = self._mend(item)
+        if fault is not None:
+            self._refuse(fault)
+            return
+        if self.choices["final_transition"] == "keep":
+            episode, kept = keep_final_transition(episode)
+            changes += kept
+        try:
+            items = self.sink.write(episode)
+        except EpisodeError as error:
+            self._refuse(issue_of(error), error)
+            return
+        self.report.accept(episode, items)
+        self.report.repaired.update(changes)
+
+    def _mend(self, episode: Episode) -> tuple[Episode, Counter[str], Issue | None]:
+        """The episode to write, how many rows changed by rule, and the first error that is left."""
+        fault = _first_error(self.checker.check(episode))
+        changes: Counter[str] = Counter()
+        if fault is not None and self.choices["on_invalid"] == "repair":
+            episode, changes = repair(episode)
+            # A checker of its own: the running one has already seen this episode go by.
+            fresh = Checker(self.source.spec, allow_nonfinite=self.choices["allow_nonfinite"])
+            fault = _first_error(fresh.check(episode))
+        return episode, changes, fault
+
+    def _refuse(self, issue: Issue, error: EpisodeError | None = None) -> None:
+        if self.choices["on_invalid"] == "raise":
+            raise error if error is not None else issue.error()
+        self.report.reject(issue)
+
+
+def _first_error(issues: list[Issue]) -> Issue | None:
+    return next((issue for issue in issues if issue.severity == ERROR), None)
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+
+
+class _CallableModule(types.ModuleType):
+    """This module, as something that can be called.
+
+    Importing the module ``rlds2buf.convert`` puts it in the place of the function of that name in
+    the package; called by that name it must still convert.
+    """
+
+    def __call__(self, *arguments: Any, **options: Any) -> ConvertReport:
+        return convert(*arguments, **options)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -1,0 +1,79 @@
+"""What every sink offers."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import Any
+
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.spec import StepSpec
+
+__all__ = ["Sink"]
+
+
+class Sink(abc.ABC):
+    """Takes the episodes of one conversion: opened once, then written to, then committed or aborted.
+
+    ::
+
+        open -> write* -> commit       everything written is there, whole
+        open -> write* -> abort        nothing is there that looks whole
+
+    `flush` may come between writes.  A sink that can go on after a kill also keeps what
+    :meth:`checkpoint` hands it, and gives the last of it back from :meth:`resumed`.
+
+    Attributes:
+        name: the path or address, for messages and reports.
+    """
+
+    name: str
+
+    @abc.abstractmethod
+    def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
+        """Begin.
+
+        Args:
+            spec: of every episode that will be written.
+            provenance: where they come from and how they are changed, as plain JSON values, to be
+                kept with what is written: ``source``, ``format``, ``fingerprint``, ``options`` and
+                the version of ``rlds2buf``.  A conversion can only be resumed with an equal one.
+
+        Raises:
+            SinkError, SnapshotError: the target can't be written, or is already there.
+        """
+
+    @abc.abstractmethod
+    def write(self, episode: Episode) -> int:
+        """Take one episode; returns how many items (rows, table items) it became.
+
+        Raises:
+            SinkError: it can't be written.
+            EpisodeError: it does not fit, for example a buffer smaller than the episode.
+        """
+
+    def flush(self) -> None:
+        """Hand on what is held back, as far as the sink holds anything back."""
+        return None
+
+    def resumed(self) -> Mapping[str, Any] | None:
+        """After :meth:`open`: what the last :meth:`checkpoint` of an earlier, unfinished conversion was given.
+
+        None where there is nothing to go on from.
+        """
+        return None
+
+    def checkpoint(self, progress: Mapping[str, Any]) -> None:
+        """Make everything written so far survive a kill, together with `progress` (plain JSON values)."""
+        return None
+
+    @abc.abstractmethod
+    def commit(self) -> None:
+        """Finish: from here on the output is whole, and nothing more is written."""
+
+    @abc.abstractmethod
+    def abort(self) -> None:
+        """Give up: nothing that looks whole is left; idempotent, and also right before `open`."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
