@@ -81,11 +81,11 @@ class Episode:
         self.source = source
         self.index = index
         self.metadata: dict[str, Any] = dict(metadata or {})
-        self.observation = nest.map_structure(_column, observation)
-        self.action = nest.map_structure(_column, action)
-        self.reward: Any = nest.map_structure(_column, reward)
-        self.discount: Any = nest.map_structure(_column, discount)
-        self.extras: dict[str, nest.Nest] = nest.map_structure(_column, dict(extras or {}))
+        self.observation = _columns(observation)
+        self.action = _columns(action)
+        self.reward: Any = _columns(reward)
+        self.discount: Any = _columns(discount)
+        self.extras: dict[str, nest.Nest] = _columns(dict(extras or {}))
         flags = {"is_first": is_first, "is_last": is_last, "is_terminal": is_terminal}
         self.derived = frozenset(name for name, flag in flags.items() if flag is None)
         given = {name: _column(flag) for name, flag in flags.items()}
@@ -139,6 +139,11 @@ class Episode:
         return f"<Episode{number}: {self.num_steps} steps, {self.end}>"
 
     def _length(self, flags: Mapping[str, np.ndarray | None]) -> int:
+        counts: set[int] = set()
+        for value in (self.observation, self.action, self.reward, self.discount, self.extras, *flags.values()):
+            _count_rows(value, counts)
+        if len(counts) == 1 and (count := counts.pop()) > 0:
+            return count
         lengths: dict[str, int] = {}
         data = {name: getattr(self, name) for name in (*DATA_FIELDS, "extras")}
         for path, column in nest.flatten({**data, **flags}):
@@ -183,3 +188,19 @@ def _column(value: Any) -> Any:
     if value is None or isinstance(value, np.ndarray):
         return value
     return np.asarray(value)
+
+
+def _columns(value: Any) -> Any:
+    return value if value is None or isinstance(value, np.ndarray) else nest.map_structure(_column, value)
+
+
+def _count_rows(value: Any, counts: set[int]) -> None:
+    """Add the lengths of a nest's columns to `counts`; -1 for one without a time axis."""
+    if isinstance(value, np.ndarray):
+        counts.add(value.shape[0] if value.ndim else -1)
+    elif isinstance(value, dict):
+        for child in value.values():
+            _count_rows(child, counts)
+    elif isinstance(value, tuple):
+        for child in value:
+            _count_rows(child, counts)

@@ -19,6 +19,19 @@ Path = tuple[str | int, ...]
 """How to reach a leaf: dict keys and tuple positions, outermost first."""
 
 
+_MAPPING, _TUPLE, _LEAF = range(3)
+_KINDS: dict[type, int] = {}
+
+
+def _kind(nest: Nest) -> int:
+    """What a nest is by its type; remembered, for asking Mapping takes longer than the visit."""
+    kind = _KINDS.get(type(nest))
+    if kind is None:
+        kind = _MAPPING if isinstance(nest, Mapping) else _TUPLE if isinstance(nest, tuple) else _LEAF
+        _KINDS[type(nest)] = kind
+    return kind
+
+
 def path_name(path: Path) -> str:
     """``("observation", "arm", 0)`` as ``"observation/arm/0"``."""
     return "/".join(str(part) for part in path)
@@ -30,10 +43,11 @@ def flatten(nest: Nest, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     >>> [(path_name(p), leaf) for p, leaf in flatten({"b": 1, "a": (2, 3)})]
     [('a/0', 2), ('a/1', 3), ('b', 1)]
     """
-    if isinstance(nest, Mapping):
+    kind = _kind(nest)
+    if kind == _MAPPING:
         for key in sorted(nest):
             yield from flatten(nest[key], (*path, key))
-    elif isinstance(nest, tuple):
+    elif kind == _TUPLE:
         for i, child in enumerate(nest):
             yield from flatten(child, (*path, i))
     else:
@@ -46,12 +60,13 @@ def map_structure(fn: Callable[..., Any], nest: Nest, *others: Nest) -> Nest:
     Raises:
         KeyError, IndexError, TypeError: the structures differ.
     """
-    if isinstance(nest, Mapping):
-        return {key: map_structure(fn, nest[key], *(other[key] for other in others)) for key in nest}
-    if isinstance(nest, tuple):
-        children = (map_structure(fn, child, *(other[i] for other in others)) for i, child in enumerate(nest))
-        return type(nest)(*children) if hasattr(nest, "_fields") else tuple(children)
-    return fn(nest, *others)
+    kind = _kind(nest)
+    if kind == _LEAF:
+        return fn(nest, *others)
+    if kind == _MAPPING:
+        return {key: map_structure(fn, nest[key], *[other[key] for other in others]) for key in nest}
+    children = (map_structure(fn, child, *[other[i] for other in others]) for i, child in enumerate(nest))
+    return type(nest)(*children) if hasattr(nest, "_fields") else tuple(children)
 
 
 def unflatten(structure: Nest, leaves: Iterator[Any]) -> Nest:
