@@ -72,6 +72,8 @@ class Reader:
         discount = np.ones(path.shape)
         if "discount" in self._ids:
             discount[...] = store.columns[self._ids["discount"]][path]
+        # What stands behind a cut horizon is another item's: times zero is not enough where it is infinite.
+        reward[~live] = 0
         discount[~live] = 1.0
         # product[:, i] is what stands before reward i; behind the last step it stays what it was.
         product = np.ones((len(slots), n + 1))
