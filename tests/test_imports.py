@@ -1,0 +1,259 @@
+"""Who may import whom, what an import costs, and that every public name is there."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rlds2buf
+from tests.data import ROOT
+
+PACKAGE = ROOT / "rlds2buf"
+
+LAYERS = {
+    "errors": "",
+    "core": "errors",
+    "kernels": "",
+    "wire": "core errors",
+    "sources": "wire core errors",
+    "check": "core errors",
+    "views": "core errors",
+    "returns": "kernels core errors",
+    "buffers": "views kernels returns core errors",
+    "sinks": "buffers views wire core errors",
+    "progress": "sources core errors",
+    "summary": "sources core errors",
+    "convert": "sources check sinks progress core errors",
+    "rlds_to_reverb": "sources check sinks views wire core errors",
+    "cli": "convert summary progress errors",
+    "__main__": "cli",
+    "__init__": "",
+}
+"""What each part of the package may import from; every part also from itself and, for the version, from the top."""
+
+HEAVY = {
+    "numba": "kernels/ returns/",
+    "h5py": "sources/hdf5_file.py",
+    "PIL": "wire/images.py",
+    "tensorflow": "sources/rlds_dataset.py rlds_to_reverb.py rlds_to_reverb_graph.py buffers/tensors.py",
+    "tensorflow_datasets": "",
+    "reverb": "rlds_to_reverb.py",
+    "tf_agents": "rlds_to_reverb.py rlds_to_reverb_graph.py",
+    "rlds": "",
+    "grpc": "wire/reverb_connection.py",
+    "google": "wire/reverb_messages.py wire/reverb_signature.py",
+    "cramjam": "wire/reverb_chunks.py wire/reverb_items.py",
+    "torch": "buffers/tensors.py",
+    "jax": "buffers/tensors.py",
+    "rich": "progress.py",
+    "gymnasium": "",
+    "minari": "",
+    "ray": "",
+}
+"""Packages that are slow to load or may be missing, and the files that adapt them."""
+AT_THE_TOP = {"numba"}
+"""Of these, what a file that adapts it may import at its top: such files are themselves imported when used."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Import:
+    """One import statement: in which module, of which module, on which line, and whether it runs on import."""
+
+    importer: str
+    imported: str
+    line: int
+    at_load: bool
+
+    def __str__(self) -> str:
+        return f"{self.importer} line {self.line}: imports {self.imported}"
+
+
+def part_of(module: str) -> str:
+    """``rlds2buf.core.nest`` is in ``core``; ``rlds2buf`` itself is ``__init__``."""
+    names = module.split(".")
+    part = names[1] if len(names) > 1 else "__init__"
+    return "rlds_to_reverb" if part.startswith("rlds_to_reverb") else part
+
+
+def imports_of(path: Path) -> Iterator[Import]:
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    yield from _walk(ast.parse(path.read_text(encoding="utf-8")), module, at_load=True)
+
+
+def _walk(node: ast.AST, module: str, *, at_load: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield Import(module, alias.name, child.lineno, at_load)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, f"{module} line {child.lineno}: relative import"
+            for alias in child.names:
+                whole = f"{child.module}.{alias.name}"
+                yield Import(module, whole if _is_module(whole) else str(child.module), child.lineno, at_load)
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from _walk(child, module, at_load=False)
+        else:
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from _walk(child, module, at_load=at_load and not inside)
+
+
+def _is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+ALL = [found for path in FILES for found in imports_of(path)]
+OWN = [found for found in ALL if found.imported.split(".")[0] == "rlds2buf"]
+
+
+def test_the_layers_have_no_cycle() -> None:
+    allowed = {part: set(names.split()) for part, names in LAYERS.items()}
+    while allowed:
+        free = {part for part, names in allowed.items() if not names}
+        assert free, f"a cycle among {sorted(allowed)}"
+        allowed = {part: names - free for part, names in allowed.items() if part not in free}
+
+
+def test_every_import_follows_an_arrow() -> None:
+    assert len(OWN) > 100
+    wrong = [
+        str(found)
+        for found in OWN
+        if part_of(found.imported)
+        not in {"__init__", part_of(found.importer), *LAYERS[part_of(found.importer)].split()}
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    waiting = {found.importer: set[str]() for found in OWN} | {found.imported: set[str]() for found in OWN}
+    for found in OWN:
+        if found.at_load and found.imported != "rlds2buf":
+            waiting[found.importer].add(found.imported)
+    while waiting:
+        free = {module for module, needed in waiting.items() if not needed}
+        assert free, f"a circle among {sorted(waiting)}"
+        waiting = {module: needed - free for module, needed in waiting.items() if module not in free}
+
+
+def test_heavy_packages_are_imported_when_used_by_the_file_that_adapts_them() -> None:
+    wrong = []
+    for found in ALL:
+        package = found.imported.split(".")[0]
+        if package not in HEAVY:
+            continue
+        file = found.importer.removeprefix("rlds2buf.").replace(".", "/") + ".py"
+        if not any(file == home or (home.endswith("/") and file.startswith(home)) for home in HEAVY[package].split()):
+            wrong.append(f"{found}, which is adapted elsewhere")
+        elif found.at_load and package not in AT_THE_TOP:
+            wrong.append(f"{found} when it is loaded, not when it is used")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_unknown_package_is_imported() -> None:
+    known = {*HEAVY, *sys.stdlib_module_names, "rlds2buf", "numpy", "crc32c", "click"}
+    unknown = [str(found) for found in ALL if found.imported.split(".")[0] not in known]
+    assert not unknown, "\n".join(unknown)
+
+
+def test_nothing_is_ever_unpickled() -> None:
+    banned = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
+    assert not [str(found) for found in ALL if found.imported.split(".")[0] in banned]
+    allowing = [path for path in FILES if "allow_pickle=True" in path.read_text(encoding="utf-8").replace(" ", "")]
+    assert not allowing
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_files_are_short_and_no_drawer_for_odds_and_ends(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 420
+    assert path.stem not in ("utils", "util", "helpers", "misc", "common")
+
+
+def test_every_public_name_is_there() -> None:
+    assert len(set(rlds2buf.__all__)) == len(rlds2buf.__all__)
+    missing = [name for name in rlds2buf.__all__ if getattr(rlds2buf, name, None) is None]
+    assert not missing
+    assert set(dir(rlds2buf)) >= set(rlds2buf.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = rlds2buf.nonsense
+
+
+def test_every_error_is_public() -> None:
+    assert set(rlds2buf.errors.__all__) <= set(rlds2buf.__all__)
+
+
+def test_convert_is_callable_whatever_was_imported_first() -> None:
+    code = """
+import rlds2buf.convert
+from rlds2buf.convert import ConvertReport
+import rlds2buf
+assert isinstance(rlds2buf.convert([], []), ConvertReport)
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)
+
+
+LIGHT = """
+import sys, time
+import numpy
+before = set(sys.modules)
+start = time.perf_counter()
+import rlds2buf
+seconds = time.perf_counter() - start
+import json
+print(json.dumps([seconds, sorted({name.split(".")[0] for name in set(sys.modules) - before})]))
+"""
+
+
+def test_importing_the_package_is_light() -> None:
+    runs = [json.loads(_output("-c", LIGHT)) for _ in range(5)]
+    loaded = set(runs[0][1])
+    assert not loaded & {*HEAVY, "click", "crc32c", "asyncio"}, loaded
+    assert statistics.median(seconds for seconds, _ in runs) < 0.15
+
+
+def test_help_is_quick() -> None:
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        out = _output("-m", "rlds2buf", "--help")
+        seconds.append(time.perf_counter() - start)
+        assert "convert" in out
+    assert statistics.median(seconds) < 0.5
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = """
+import sys
+from rlds2buf.cli.main import main
+main(["--help"])
+print(*sorted({name.split(".")[0] for name in sys.modules}), file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True, timeout=120
+    )
+    assert not set(done.stderr.split()) & {*HEAVY, "numpy"}
+
+
+def _output(*arguments: str) -> str:
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return done.stdout
