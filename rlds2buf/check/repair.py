@@ -1,0 +1,128 @@
+"""Mending what a record itself tells how to mend."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from rlds2buf.check.boundaries import boundary_faults, seams, well_formed
+from rlds2buf.core import nest
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.fields import STEP_FIELDS
+
+__all__ = ["keep_final_transition", "repair"]
+
+
+def repair(episode: Episode, *, final_transition: str = "drop") -> tuple[Episode, Counter[str]]:
+    """Set the flags from the record's own borders, and count what was changed.
+
+    A record is one episode: its first row becomes the only first one, its last row the only last
+    one, and is_terminal stays on the last row only (robomimic sets it on every row where the task
+    is solved, Bridge never sets is_last).  Whether the last row is terminal is not touched.
+
+    A record in which a last row is followed by a first one holds several episodes: making one of
+    them would invent a transition across a reset.  It is returned as it is, as is everything else
+    that the record does not tell: NaN, shapes, dtypes, discounts.  Check the result again.
+
+    Args:
+        episode: is not changed.
+        final_transition: ``"keep"`` goes on with :func:`keep_final_transition`, if the flags are good then.
+
+    Returns:
+        The mended episode (the same object if there was nothing to do; columns that did not change
+        are shared), and the number of changed rows by rule (:mod:`rlds2buf.check.rules`).
+
+    Raises:
+        ValueError: another `final_transition`.
+
+    >>> ep = Episode(observation=np.zeros(3), is_first=[True, False, False], is_last=[False] * 3,
+    ...              is_terminal=[False] * 3)
+    >>> mended, changes = repair(ep)
+    >>> mended.is_last.tolist(), dict(changes)
+    ([False, False, True], {'last-missing': 1})
+    """
+    if final_transition not in ("drop", "keep"):
+        raise ValueError(f"final_transition must be 'drop' or 'keep', got {final_transition!r}")
+    mended, changes = _repair_flags(episode)
+    if final_transition == "keep" and well_formed(mended.is_first, mended.is_last, mended.is_terminal):
+        mended, kept = keep_final_transition(mended)
+        changes.update(kept)
+    return mended, changes
+
+
+def keep_final_transition(episode: Episode) -> tuple[Episode, Counter[str]]:
+    """Make the last row a step like the others, for data whose last action and reward are real.
+
+    RLDS says that the last row only holds the last observation; some writers log one row per
+    action instead, and then a conversion loses the last reward, often the only one.  What can be
+    done about it depends on the end:
+
+    - *terminated*: a row of zeros is added behind the last one and takes its is_last and
+      is_terminal; the old last row's discount, if any is logged, becomes 0.  A learner does not
+      bootstrap from a terminal state, so the zeros are never used as an observation.  Marked
+      ``placeholder_final_row`` in the metadata.
+    - *truncated* or not flagged: a learner would have to bootstrap from an observation that was
+      never logged, so nothing is added; the last action and reward stay padding, and are counted
+      as lost.
+    - already marked ``placeholder_final_row``: nothing to do.
+
+    Args:
+        episode: obeys the grammar (repair it first); is not changed.
+
+    Returns:
+        The episode, and ``{"final-transition-kept": 1}`` or ``{"final-transition-lost": 1}``, or an
+        empty count for an episode that has a placeholder already.
+
+    >>> ep = Episode(observation=np.ones(2), reward=np.array([0.0, 1.0]), is_terminal=[False, True])
+    >>> kept, changes = keep_final_transition(ep)
+    >>> kept.observation.tolist(), kept.reward.tolist(), kept.is_terminal.tolist()
+    ([1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [False, False, True])
+    """
+    if episode.metadata.get("placeholder_final_row"):
+        return episode, Counter()
+    if episode.end != "terminated":
+        return episode, Counter({"final-transition-lost": 1})
+    fields = {name: nest.map_structure(_with_zero_row, getattr(episode, name)) for name in (*STEP_FIELDS, "extras")}
+    fields["is_first"][-1] = False
+    for name in ("is_last", "is_terminal"):
+        fields[name][-2] = False
+        fields[name][-1] = True
+    for _, column in nest.flatten(fields["discount"]):
+        if column is not None:
+            column[-2] = 0
+    metadata = {**episode.metadata, "placeholder_final_row": True}
+    grown = Episode(**fields, metadata=metadata, source=episode.source, index=episode.index)
+    return grown, Counter({"final-transition-kept": 1})
+
+
+def _repair_flags(episode: Episode) -> tuple[Episode, Counter[str]]:
+    flags = (episode.is_first, episode.is_last, episode.is_terminal)
+    changes: Counter[str] = Counter()
+    if well_formed(*flags) or len(seams(episode.is_first, episode.is_last)):
+        return episode, changes
+    for fault in boundary_faults(*flags):
+        changes[fault.rule] = 1 if fault.rule == "last-missing" else fault.count
+    # A terminal last row without is_last breaks terminal-inside too, and is mended by is_last.
+    early = int(np.count_nonzero(episode.is_terminal[:-1]))
+    changes.pop("terminal-inside", None)
+    if early:
+        changes["terminal-inside"] = early
+    is_first, is_last, is_terminal = (np.zeros(episode.num_steps, np.bool_) for _ in range(3))
+    is_first[0] = is_last[-1] = True
+    is_terminal[-1] = episode.is_terminal[-1]
+    new: dict[str, Any] = {"is_first": is_first, "is_last": is_last}
+    if "is_terminal" not in episode.derived:
+        new["is_terminal"] = is_terminal
+    return episode.replace(**new), changes
+
+
+def _with_zero_row(column: np.ndarray | None) -> np.ndarray | None:
+    if column is None:
+        return None
+    out = np.zeros((len(column) + 1, *column.shape[1:]), column.dtype)
+    if column.dtype == object:
+        out[-1] = b""
+    out[:-1] = column
+    return out

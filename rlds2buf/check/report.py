@@ -1,0 +1,297 @@
+"""Findings, the checker that makes them, and the report of a whole dataset."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from rlds2buf.check.boundaries import boundary_faults, well_formed
+from rlds2buf.check.continuity import ContinuityCheck
+from rlds2buf.check.rules import ERROR, RULES, WARNING, Fault
+from rlds2buf.check.values import discount_faults, final_reward_faults, nonfinite_faults, one_step_faults
+from rlds2buf.core import nest
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.spec import FieldSpec, StepSpec
+from rlds2buf.errors import EpisodeError
+
+__all__ = ["Checker", "Issue", "ValidationReport", "issue_of", "validate"]
+
+MAX_DETAILS = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Issue:
+    """One finding; the rules are described in :mod:`rlds2buf.check.rules`.
+
+    Attributes:
+        rule: the rule's id, a key of :data:`rlds2buf.check.rules.RULES`.
+        severity: ``"error"`` or ``"warning"``.
+        episode: the episode's number in its source, 0-based, or None.
+        step: the first offending row, 0-based, or None where the whole episode is meant.
+        path: the field, for example ``"observation/state"``, or None.
+        message: what is wrong.
+        source: the file or address, or None.
+
+    >>> print(Issue("nonfinite", "error", 3, 7, "reward", "reward is not finite (NaN or infinity)", "a.hdf5"))
+    error nonfinite: a.hdf5, episode 3, step 7, reward: reward is not finite (NaN or infinity)
+    """
+
+    rule: str
+    severity: str
+    episode: int | None
+    step: int | None
+    path: str | None
+    message: str
+    source: str | None = None
+
+    def error(self) -> EpisodeError:
+        """The exception of this finding: a BoundaryError, SpecMismatch, EmptyEpisode or plain EpisodeError."""
+        kind = RULES[self.rule].error if self.rule in RULES else EpisodeError
+        return kind(
+            self.message, source=self.source, episode=self.episode, step=self.step, path=self.path, rule=self.rule
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return dataclasses.asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.severity} {self.rule}: {self.error()}"
+
+
+def issue_of(error: EpisodeError) -> Issue:
+    """The finding that an episode which could not be built amounts to.
+
+    >>> issue_of(EpisodeError("cut short", episode=4)).rule
+    'unreadable'
+    """
+    rule = error.rule or "unreadable"
+    return Issue(rule, ERROR, error.episode, error.step, error.path, error.message, error.source)
+
+
+class Checker:
+    """Checks episodes one after the other, in the dataset's order.
+
+    It remembers the end of the episode before (for the rules on neighbours) and what it has said
+    once for the whole dataset, so use one per pass.
+
+    Args:
+        spec: what the episodes should look like, usually ``source.spec``; None takes the first one's.
+        allow_nonfinite: accept NaN and infinity.
+
+    >>> import numpy as np
+    >>> ep = Episode(observation=np.array([0.0, np.nan]), is_terminal=[False, True])
+    >>> [(issue.rule, issue.step) for issue in Checker(None).check(ep)]
+    [('nonfinite', 1)]
+    """
+
+    def __init__(self, spec: StepSpec | None, *, allow_nonfinite: bool = False) -> None:
+        self._allow_nonfinite = allow_nonfinite
+        self._expected = None if spec is None else dict(spec.fields())
+        self._accepted: list[Any] | None = None
+        self._continuity = ContinuityCheck()
+        self._said_no_terminal = False
+
+    def check(self, episode: Episode) -> list[Issue]:
+        """The findings on this episode: at most one per rule and field, fields first, then flags, then values."""
+        columns = list(episode.flatten())
+        faults = self._spec_faults(columns)
+        if not well_formed(episode.is_first, episode.is_last, episode.is_terminal):
+            faults += boundary_faults(episode.is_first, episode.is_last, episode.is_terminal)
+        if not self._allow_nonfinite:
+            faults += nonfinite_faults(columns)
+        faults += one_step_faults(episode)
+        faults += self._terminal_faults(episode)
+        faults += discount_faults(episode)
+        faults += final_reward_faults(episode)
+        faults += self._continuity.faults(episode)
+        return [
+            Issue(
+                fault.rule,
+                RULES[fault.rule].severity,
+                episode.index,
+                fault.step,
+                fault.path,
+                fault.message,
+                episode.source,
+            )
+            for fault in faults
+        ]
+
+    def _spec_faults(self, columns: list[tuple[nest.Path, Any]]) -> list[Fault]:
+        # Episodes of one source nearly always look like the one before, so compare with that first.
+        found = [(path, column.shape[1:], column.dtype) for path, column in columns]
+        if found == self._accepted:
+            return []
+        if self._expected is None:
+            self._expected = {path: FieldSpec(shape, dtype) for path, shape, dtype in found}
+        faults = []
+        for path, shape, dtype in found:
+            field = self._expected.get(path)
+            if field is None:
+                faults.append(Fault("spec", "the field is not in the spec", path=nest.path_name(path)))
+            elif not field.accepts(shape, dtype):
+                message = f"expected {field}, got {FieldSpec(shape, dtype)}"
+                faults.append(Fault("spec", message, path=nest.path_name(path)))
+        present = {path for path, _, _ in found}
+        for path, field in self._expected.items():
+            if path not in present:
+                message = f"the field is missing, expected {field}"
+                faults.append(Fault("spec", message, path=nest.path_name(path)))
+        if not faults:
+            self._accepted = found
+        return faults
+
+    def _terminal_faults(self, episode: Episode) -> list[Fault]:
+        if self._said_no_terminal or "is_terminal" not in episode.derived:
+            return []
+        self._said_no_terminal = True
+        message = "the data have no is_terminal: every end is taken as a truncation"
+        return [Fault("no-is-terminal", message, path="is_terminal")]
+
+
+class EpisodeSource(Protocol):
+    """What :func:`validate` needs of a source."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def spec(self) -> StepSpec: ...
+    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]: ...
+
+
+@dataclasses.dataclass
+class ValidationReport:
+    """What is wrong with a dataset.
+
+    Attributes:
+        source: its name.
+        episodes: how many were looked at, those included that could not be built.
+        steps: rows of the episodes that could be built.
+        rejected: episodes with at least one error.
+        issues: the findings in the order met, at most `max_details` per rule.
+        counts: all findings by rule, also those beyond `max_details`.
+    """
+
+    source: str
+    episodes: int = 0
+    steps: int = 0
+    rejected: int = 0
+    issues: list[Issue] = dataclasses.field(default_factory=list)
+    counts: Counter[str] = dataclasses.field(default_factory=Counter)
+    max_details: int = MAX_DETAILS
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are no errors; warnings are allowed."""
+        return self.rejected == 0
+
+    def add(self, issue: Issue) -> None:
+        """Count a finding, and keep it unless its rule has enough of them."""
+        self.counts[issue.rule] += 1
+        if self.counts[issue.rule] <= self.max_details:
+            self.issues.append(issue)
+
+    def count(self, severity: str) -> int:
+        """How many findings there are of a severity, ``"error"`` or ``"warning"``."""
+        return sum(n for rule, n in self.counts.items() if _severity(rule) == severity)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "source": self.source,
+            "ok": self.ok,
+            "episodes": self.episodes,
+            "steps": self.steps,
+            "rejected": self.rejected,
+            "errors": self.count(ERROR),
+            "warnings": self.count(WARNING),
+            "counts": dict(self.counts),
+            "issues": [issue.to_json() for issue in self.issues],
+        }
+
+    def __str__(self) -> str:
+        verdict = "valid" if self.ok else "not valid"
+        lines = [
+            f"{self.source}: {verdict}. {_many(self.episodes, 'episode')}, {_many(self.steps, 'step')}: "
+            f"{_many(self.count(ERROR), 'error')} in {_many(self.rejected, 'episode')}, "
+            f"{_many(self.count(WARNING), 'warning')}"
+        ]
+        order = [rule for rule in RULES if rule in self.counts] + [r for r in self.counts if r not in RULES]
+        for rule in order:
+            shown = [issue for issue in self.issues if issue.rule == rule]
+            lines.append(f"{_severity(rule)} {rule} ({self.counts[rule]})")
+            lines += [f"  {_place(issue, self.source)}{issue.message}" for issue in shown]
+            if self.counts[rule] > len(shown):
+                lines.append(f"  and {self.counts[rule] - len(shown)} more")
+        return "\n".join(lines)
+
+
+def validate(
+    source: EpisodeSource,
+    *,
+    limit: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    allow_nonfinite: bool = False,
+    max_details: int = MAX_DETAILS,
+) -> ValidationReport:
+    """Check every episode of a source against the rules of :mod:`rlds2buf.check.rules`.
+
+    Args:
+        source: from :func:`rlds2buf.open_source`.
+        limit: look at no more than this many episodes.
+        progress: called after every episode with the episodes and steps so far.
+        allow_nonfinite: accept NaN and infinity.
+        max_details: findings kept per rule; all are counted.
+
+    Returns:
+        ValidationReport; its `ok` says whether there are no errors.
+
+    Raises:
+        SourceError: the files are damaged, so that nothing behind that point can be read.
+
+    >>> import rlds2buf
+    >>> flags = {"is_first": [True, False], "is_last": [False, False], "is_terminal": [False, False]}
+    >>> with rlds2buf.open_source([Episode(observation=[1.0, 2.0], **flags)]) as source:
+    ...     report = validate(source)
+    >>> report.ok, report.issues[0].message, dict(report.counts)
+    (False, 'episode does not end in is_last', {'last-missing': 1})
+    """
+    if not hasattr(source, "read"):
+        raise TypeError(f"validate needs an opened source (rlds2buf.open_source), got {type(source).__name__}")
+    report = ValidationReport(source.name, max_details=max_details)
+    checker = Checker(source.spec, allow_nonfinite=allow_nonfinite)
+    for item in source.read(0, limit):
+        report.episodes += 1
+        if isinstance(item, EpisodeError):
+            issues = [issue_of(item)]
+        else:
+            report.steps += item.num_steps
+            issues = checker.check(item)
+        for issue in issues:
+            report.add(issue)
+        report.rejected += any(issue.severity == ERROR for issue in issues)
+        if progress is not None:
+            progress(report.episodes, report.steps)
+    return report
+
+
+def _severity(rule: str) -> str:
+    return RULES[rule].severity if rule in RULES else ERROR
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _place(issue: Issue, source: str) -> str:
+    where = [] if issue.source is None or issue.source == source else [issue.source]
+    if issue.episode is not None:
+        where.append(f"episode {issue.episode}")
+    if issue.step is not None:
+        where.append(f"step {issue.step}")
+    if issue.path is not None:
+        where.append(issue.path)
+    return f"{', '.join(where)}: " if where else ""

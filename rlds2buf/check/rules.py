@@ -1,0 +1,112 @@
+"""The rules that an episode can break, and what :func:`~rlds2buf.check.repair.repair` does about each.
+
+A finding names one rule, and at most one finding per rule, episode and field is made: it names the
+first offending step and says how many there are.  *Errors* make the episode unfit (``convert``
+raises, skips or repairs); *warnings* are facts that a learner's author should know.
+
+======================  ========  ==============================================  ===========================
+rule                    severity  meaning                                         repair
+======================  ========  ==============================================  ===========================
+unreadable              error     the episode could not be built                  no
+ragged-columns          error     its columns differ in length                    no
+empty-episode           error     it has no steps                                 no
+spec                    error     a field, shape or dtype differs from the spec   no
+first-missing           error     it does not start with is_first                 sets the first row
+first-inside            error     is_first on a later row                         clears it, unless the row
+                                                                                  before it is_last
+last-missing            error     it does not end in is_last                      sets the last row
+last-inside             error     is_last before the last row                     clears it, unless the row
+                                                                                  behind it is_first
+terminal-inside         error     is_terminal on a row that is not is_last        clears all but the last row's
+nonfinite               error     NaN or infinity                                 no
+discount-range          error     a discount outside [0, 1]                       no
+one-step                warning   one row, so no transition                       -
+no-is-terminal          warning   the data have no is_terminal: every end is      -
+                                  taken as a truncation
+terminal-discount       warning   the discount of the transition into the         -
+                                  terminal row is not 0: whoever reads the raw
+                                  column bootstraps through it (views give 0)
+final-reward            warning   the last row has a reward, which starts no      ``final_transition="keep"``
+                                  transition and never reaches a learner          adds a row behind it
+padding-values          warning   NaN, infinity or a discount outside [0, 1] in   -
+                                  the last row's action, reward or discount,
+                                  which no transition uses
+same-final-observation  warning   an episode ends in exactly the observation      -
+                                  the previous one ends in
+zero-final-observation  warning   the last observation is all zeros, and so is    -
+                                  the previous episode's
+jump                    warning   between two rows the observation changes as     -
+                                  at a reset
+no-reset                warning   it starts within an ordinary step of where      -
+                                  the previous, truncated one ended
+======================  ========  ==============================================  ===========================
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from rlds2buf.errors import BoundaryError, EmptyEpisode, EpisodeError, SpecMismatch
+
+__all__ = ["ERROR", "RULES", "WARNING", "Fault", "Rule"]
+
+ERROR: Final = "error"
+WARNING: Final = "warning"
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One rule: its id, how bad it is, the error class that stands for it, and whether repair mends it."""
+
+    id: str
+    severity: str
+    error: type[EpisodeError] = EpisodeError
+    repairable: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """One broken rule inside one episode.
+
+    Attributes:
+        rule: a key of `RULES`.
+        message: what is wrong, as a sentence without its place.
+        step: the first offending row, or None where the whole episode is meant.
+        path: the field, for example ``"observation/state"``, or None.
+        count: how many rows break the rule.
+    """
+
+    rule: str
+    message: str
+    step: int | None = None
+    path: str | None = None
+    count: int = 1
+
+
+RULES: Final[dict[str, Rule]] = {
+    rule.id: rule
+    for rule in (
+        Rule("unreadable", ERROR),
+        Rule("ragged-columns", ERROR, SpecMismatch),
+        Rule("empty-episode", ERROR, EmptyEpisode),
+        Rule("spec", ERROR, SpecMismatch),
+        Rule("first-missing", ERROR, BoundaryError, repairable=True),
+        Rule("first-inside", ERROR, BoundaryError, repairable=True),
+        Rule("last-missing", ERROR, BoundaryError, repairable=True),
+        Rule("last-inside", ERROR, BoundaryError, repairable=True),
+        Rule("terminal-inside", ERROR, BoundaryError, repairable=True),
+        Rule("nonfinite", ERROR),
+        Rule("discount-range", ERROR),
+        Rule("one-step", WARNING),
+        Rule("no-is-terminal", WARNING),
+        Rule("terminal-discount", WARNING),
+        Rule("final-reward", WARNING),
+        Rule("padding-values", WARNING),
+        Rule("same-final-observation", WARNING),
+        Rule("zero-final-observation", WARNING),
+        Rule("jump", WARNING),
+        Rule("no-reset", WARNING),
+    )
+}
+"""Every rule by id, errors first, in the order in which they are looked for."""

@@ -1,0 +1,135 @@
+"""Rules on the numbers of one episode: finite, discounts in range, nothing lost at the end.
+
+Each function takes an episode and returns faults; none looks at another episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from rlds2buf.check.rules import Fault
+from rlds2buf.core import nest
+from rlds2buf.core.episode import Episode
+
+__all__ = ["Columns", "discount_faults", "final_reward_faults", "nonfinite_faults", "one_step_faults"]
+
+Columns = Iterable[tuple[nest.Path, np.ndarray]]
+"""Paths and columns ``[N, ...]``, as :meth:`~rlds2buf.core.episode.Episode.flatten` gives them."""
+
+_PADDED = frozenset(("action", "reward", "discount"))
+"""The fields whose last row starts no transition."""
+
+
+def nonfinite_faults(columns: Columns) -> list[Fault]:
+    """NaN and infinity in any float or complex column.
+
+    In the last row of action, reward and discount, which no transition uses, they are the warning
+    ``padding-values``; anywhere else the error ``nonfinite``, at the first such row.
+
+    >>> nonfinite_faults([(("reward",), np.array([1.0, np.nan, np.inf, 0.0]))])[0].message
+    'reward is not finite on 2 rows (NaN or infinity)'
+    """
+    faults = []
+    for path, column in columns:
+        # Through a temporary of bools, and still the fastest exact test: 2 us for [1000, 17] float32.
+        if column.dtype.kind in "fc" and np.count_nonzero(np.isfinite(column)) != column.size:
+            faults += _nonfinite(path, column)
+    return faults
+
+
+def discount_faults(episode: Episode) -> list[Fault]:
+    """Discounts outside [0, 1], and a transition into a terminal row that keeps a discount.
+
+    >>> ep = Episode(observation=np.zeros(3), discount=np.ones(3), is_terminal=[False, False, True])
+    >>> [(fault.rule, fault.step) for fault in discount_faults(ep)]
+    [('terminal-discount', 1)]
+    """
+    faults = []
+    for path, column in _numbers(episode.discount, "discount"):
+        # The minimum and maximum of a column with NaN are NaN, so ask for what is right.
+        if not (np.minimum.reduce(column, axis=None) >= 0 and np.maximum.reduce(column, axis=None) <= 1):
+            faults += _out_of_range(path, column)
+        if episode.is_terminal[-1] and len(column) > 1 and np.any(column[-2] > 0):
+            message = (
+                f"the discount of the transition into the terminal step is {_short(column[-2])}, not 0: "
+                "reading the raw column bootstraps through the end (transitions() gives 0)"
+            )
+            faults.append(Fault("terminal-discount", message, len(column) - 2, nest.path_name(path)))
+    return faults
+
+
+def final_reward_faults(episode: Episode) -> list[Fault]:
+    """A reward on the last row: no transition starts there, so it never reaches a learner.
+
+    >>> final_reward_faults(Episode(observation=np.zeros(2), reward=np.array([0.0, 5.0])))[0].step
+    1
+    """
+    faults = []
+    for path, column in _numbers(episode.reward, "reward"):
+        last = column[-1]
+        if np.count_nonzero(last) and np.isfinite(last).all():
+            message = (
+                f"the last step's reward {_short(last)} starts no transition and never reaches a learner; "
+                "if it and the action are real, --final-transition keep keeps them"
+            )
+            faults.append(Fault("final-reward", message, len(column) - 1, nest.path_name(path)))
+    return faults
+
+
+def one_step_faults(episode: Episode) -> list[Fault]:
+    """An episode of one row.
+
+    >>> one_step_faults(Episode(observation=np.zeros(1)))[0].message
+    'one step, so no transition'
+    """
+    return [Fault("one-step", "one step, so no transition", 0)] if episode.num_steps == 1 else []
+
+
+def _nonfinite(path: nest.Path, column: np.ndarray) -> list[Fault]:
+    name = nest.path_name(path)
+    bad = ~np.isfinite(column).reshape(len(column), -1).all(axis=1)
+    faults = []
+    if path[0] in _PADDED and bad[-1]:
+        bad[-1] = False
+        faults.append(Fault("padding-values", f"the last step's {name} is NaN or infinite", len(column) - 1, name))
+    rows = np.flatnonzero(bad)
+    if len(rows):
+        where = f" on {len(rows)} rows" if len(rows) > 1 else ""
+        message = f"{name} is not finite{where} (NaN or infinity)"
+        faults.insert(0, Fault("nonfinite", message, int(rows[0]), name, len(rows)))
+    return faults
+
+
+def _out_of_range(path: nest.Path, column: np.ndarray) -> list[Fault]:
+    name = nest.path_name(path)
+    values = column.reshape(len(column), -1)
+    # Infinity and NaN are reported by nonfinite_faults; here only what has a number.
+    with np.errstate(invalid="ignore"):
+        bad = (((values < 0) | (values > 1)) & np.isfinite(values)).any(axis=1)
+    faults = []
+    if bad[-1]:
+        bad[-1] = False
+        message = f"the last step's {name} is {_short(column[-1])}, outside [0, 1]"
+        faults.append(Fault("padding-values", message, len(column) - 1, name))
+    rows = np.flatnonzero(bad)
+    if len(rows):
+        where = f", on {len(rows)} rows in all" if len(rows) > 1 else ""
+        message = f"{name} {_short(column[rows[0]])} is outside [0, 1]{where}"
+        faults.insert(0, Fault("discount-range", message, int(rows[0]), name, len(rows)))
+    return faults
+
+
+def _numbers(field: nest.Nest, name: str) -> list[tuple[nest.Path, np.ndarray]]:
+    return [
+        (path, column)
+        for path, column in nest.flatten(field, (name,))
+        if column is not None and column.dtype.kind in "fiu" and column.size
+    ]
+
+
+def _short(value: Any) -> str:
+    value = np.asarray(value)
+    return f"{value.item():.6g}" if value.size == 1 else np.array2string(value, precision=6, threshold=8)
