@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from rlds2buf.buffers.live import LiveField, done_code
+from rlds2buf.buffers.advantages import AdvantageSettings
 from rlds2buf.buffers.paths import Paths
-from rlds2buf.buffers.rollout import Rollout, centered, standardized
+from rlds2buf.buffers.rollout import Rollout
 from rlds2buf.buffers.spaces import step_spec
+from rlds2buf.buffers.step_field import StepField, done_code
 from rlds2buf.buffers.tensors import Device, to_numpy
 from rlds2buf.core import nest
-from rlds2buf.core.fields import CONTINUE, TERMINATED, TRUNCATED
+from rlds2buf.core.fields import TRUNCATED
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import NotEnoughItems, ReplayError
-from rlds2buf.returns import discounted_return, gae, gae_rtg, plain, vtrace
-from rlds2buf.returns.streams import fraction
 
-__all__ = ["ESTIMATORS", "OnPolicyBuffer", "make_on_policy"]
+__all__ = ["OnPolicyBuffer", "make_on_policy"]
 
-ESTIMATORS = ("gae", "gae-rtg", "vtrace", "plain")
 _NUMBERS = ("reward", "cost", "value_r", "value_c", "logp")
 
 
@@ -118,21 +116,17 @@ def make_on_policy(
     >>> len(buffer)
     0
     """
-    return OnPolicyBuffer(
-        step_spec(spec),
-        size,
+    settings = AdvantageSettings(
         gamma=gamma,
         lam=lam,
         lam_c=lam_c,
         estimator=estimator,
         penalty_coefficient=penalty_coefficient,
+        bootstrap=bootstrap,
         standardize_reward=standardize_reward,
         standardize_cost=standardize_cost,
-        num_envs=num_envs,
-        bootstrap=bootstrap,
-        device=device,
-        seed=seed,
     )
+    return OnPolicyBuffer(step_spec(spec), size, settings, num_envs=num_envs, device=Device(device), seed=seed)
 
 
 class OnPolicyBuffer:
@@ -146,6 +140,7 @@ class OnPolicyBuffer:
         spec: of a step.
         size: steps per environment.
         num_envs: environments.
+        settings: how advantages are estimated.
         field_names: what :meth:`store` takes, flags and bootstrap values left out.
     """
 
@@ -153,34 +148,19 @@ class OnPolicyBuffer:
         self,
         spec: StepSpec,
         size: int,
+        settings: AdvantageSettings,
         *,
-        gamma: float,
-        lam: float,
-        lam_c: float,
-        estimator: str,
-        penalty_coefficient: float,
-        standardize_reward: bool,
-        standardize_cost: bool,
-        num_envs: int,
-        bootstrap: str,
-        device: Any,
-        seed: int | np.random.Generator | None,
+        num_envs: int = 1,
+        device: Device | None = None,
+        seed: int | np.random.Generator | None = None,
     ) -> None:
-        self.gamma, self.lam, self.lam_c = fraction("gamma", gamma), fraction("lam", lam), fraction("lam_c", lam_c)
         if size < 1 or num_envs < 1:
             raise ValueError(f"size and num_envs must be at least 1, got {size} and {num_envs}")
-        if estimator not in ESTIMATORS:
-            raise ValueError(f"estimator must be one of {', '.join(ESTIMATORS)}, got {estimator!r}")
-        if bootstrap not in ("reward", "omnisafe"):
-            raise ValueError(f"bootstrap must be reward or omnisafe, got {bootstrap!r}")
-        if not 0.0 <= penalty_coefficient < float("inf"):
-            raise ValueError(f"penalty_coefficient must be at least 0 and finite, got {penalty_coefficient}")
         self.spec, self.size, self.num_envs = spec, int(size), int(num_envs)
-        self.estimator, self.bootstrap, self.penalty_coefficient = estimator, bootstrap, float(penalty_coefficient)
-        self.standardize_reward, self.standardize_cost = standardize_reward, standardize_cost
-        self._device = Device(device)
+        self.settings = settings
+        self._device = device or Device()
         self._rng = np.random.default_rng(seed)
-        self._fields: dict[str, LiveField] = {}
+        self._fields: dict[str, StepField] = {}
         self._columns: dict[str, list[np.ndarray]] = {}
         self._extras: dict[str, nest.Nest] = {}
         self._new_field("observation", spec.observation)
@@ -213,7 +193,8 @@ class OnPolicyBuffer:
         return int(self._paths.stored.sum())
 
     def __repr__(self) -> str:
-        return f"<OnPolicyBuffer: {len(self)} of {self.capacity} steps, {self.num_envs} environments, {self.estimator}>"
+        environments = "1 environment" if self.num_envs == 1 else f"{self.num_envs} environments"
+        return f"<OnPolicyBuffer: {len(self)} of {self.capacity} steps, {environments}, {self.settings.estimator}>"
 
     def add_field(self, name: str, shape: tuple[int, ...] = (), dtype: Any = np.float32) -> None:
         """A further field of every step; :meth:`store` requires it, :meth:`get` has it in ``extras``.
@@ -302,7 +283,7 @@ class OnPolicyBuffer:
         self._paths.advance(place, codes, to_numpy(final_value_r), to_numpy(final_value_c))
         for columns, arrays in accepted:
             for column, array in zip(columns, arrays, strict=True):
-                column[place.index] = place.env_first(array)
+                column[place.cells] = place.env_first(array)
 
     def finish_path(self, last_value_r: Any = None, last_value_c: Any = None, env: int | None = None) -> int:
         """End the open paths of one environment, or of all, at their newest steps.
@@ -340,7 +321,15 @@ class OnPolicyBuffer:
         if last_value_r is not None:
             self.finish_path(last_value_r, last_value_c)
         self._paths.require_finished()
-        rollout = self._estimate()
+        columns = {name: self._flat(name) for name in self._fields}
+        ends = self._paths.ends()
+        self._check_finite({**columns, "last_value_r": ends.value_r, "last_value_c": ends.value_c}, ends.is_done)
+        rollout = Rollout(
+            **{name: column for name, column in columns.items() if name not in self._extras},
+            is_done=ends.is_done,
+            **self.settings.estimate(columns, ends),
+            extras={name: columns[name] for name in self._extras},
+        )
         if clear:
             self.clear()
         put: Rollout = self._device.put(rollout)
@@ -357,7 +346,7 @@ class OnPolicyBuffer:
         self._paths.clear()
 
     def _new_field(self, name: str, structure: nest.Nest, *, extra: bool = False) -> None:
-        field = LiveField(name, structure)
+        field = StepField(name, structure)
         self._columns[name] = [
             np.zeros((self.num_envs, self.size, *(int(n or 0) for n in leaf.shape)), leaf.dtype)
             for _, leaf in field.leaves
@@ -377,66 +366,6 @@ class OnPolicyBuffer:
         field = self._fields[name]
         return nest.unflatten(field.structure, iter([self._paths.flat(column) for column in self._columns[name]]))
 
-    def _estimate(self) -> Rollout:
-        columns = {name: self._flat(name) for name in self._fields}
-        ends = self._paths.ends()
-        self._check_finite({**columns, "last_value_r": ends.value_r, "last_value_c": ends.value_c}, ends.is_done)
-        reward, cost = columns["reward"], columns["cost"]
-        charged = reward
-        if self.penalty_coefficient:
-            charged = reward - self.penalty_coefficient * cost.astype(np.float64)
-        flags = {"terminated": ends.is_done == TERMINATED, "truncated": ends.is_done == TRUNCATED, "gamma": self.gamma}
-        target_bootstrap = ends.value_r
-        if self.bootstrap == "omnisafe":
-            target_bootstrap = ends.value_r - self.penalty_coefficient * ends.value_c
-        adv_r, target_r = self._advantages(
-            charged, columns["value_r"], ends.value_r, target_bootstrap, {**flags, "lam": self.lam}
-        )
-        adv_c, target_c = self._advantages(
-            cost, columns["value_c"], ends.value_c, ends.value_c, {**flags, "lam": self.lam_c}
-        )
-        dtype = reward.dtype
-        adv_r, adv_c = adv_r.astype(dtype, copy=False), adv_c.astype(dtype, copy=False)
-        return Rollout(
-            **{name: column for name, column in columns.items() if name not in self._extras},
-            is_done=ends.is_done,
-            adv_r=standardized(adv_r) if self.standardize_reward else adv_r,
-            adv_c=centered(adv_c) if self.standardize_cost else adv_c,
-            target_value_r=target_r.astype(dtype, copy=False),
-            target_value_c=target_c.astype(dtype, copy=False),
-            discounted_ret=discounted_return(reward, next_values=ends.value_r, **flags),
-            extras={name: columns[name] for name in self._extras},
-        )
-
-    def _advantages(
-        self,
-        reward: np.ndarray,
-        value: np.ndarray,
-        bootstrap: np.ndarray,
-        target_bootstrap: np.ndarray,
-        settings: dict[str, Any],
-    ) -> tuple[np.ndarray, np.ndarray]:
-        # Where a path goes on, the successor is the next row; where it is cut, the bootstrap value;
-        # the last row of all is always an end.
-        successor = np.append(value[1:], value.dtype.type(0))
-        cut = settings["truncated"]
-        successor[cut] = bootstrap[cut]
-        if self.estimator == "vtrace":
-            result = vtrace(reward, value, next_values=successor, **{**settings, "lam": 1.0})
-            return result.advantage, result.target
-        if self.estimator == "gae":
-            return gae(reward, value, next_values=successor, **settings)
-        if self.estimator == "plain":
-            lam = settings.pop("lam")
-            advantage, target = plain(reward, value, next_values=successor, **settings)
-            settings["lam"] = lam
-        else:
-            advantage, target = gae_rtg(reward, value, next_values=successor, **settings)
-        if target_bootstrap is not bootstrap:
-            settings.pop("lam")
-            target = discounted_return(reward, next_values=target_bootstrap, **settings)
-        return advantage, target
-
     def _check_finite(self, numbers: dict[str, np.ndarray], is_done: np.ndarray) -> None:
         for name in ("reward", "cost", "value_r", "value_c", "last_value_r", "last_value_c"):
             bad = ~np.isfinite(numbers[name])
@@ -447,10 +376,6 @@ class OnPolicyBuffer:
                 raise ReplayError(f"environment {env}, step {step}: {name} is {numbers[name][bad.argmax()]}")
 
 
-class _Settings(NamedTuple):
-    pass
-
-
 _RESERVED = frozenset(("is_done", "terminated", "truncated", "final_value_r", "final_value_c", "env", *Rollout._fields))
 
 
@@ -459,6 +384,3 @@ def _number_dtype(spec: StepSpec) -> np.dtype:
     if isinstance(reward, FieldSpec) and reward.dtype == np.float64:
         return np.dtype(np.float64)
     return np.dtype(np.float32)
-
-
-_ = CONTINUE

@@ -10,7 +10,7 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.core.fields import TERMINATED, TRUNCATED
 
-__all__ = ["Rollout", "centered", "standardized"]
+__all__ = ["Rollout"]
 
 
 class Rollout(NamedTuple):
@@ -99,31 +99,3 @@ class Rollout(NamedTuple):
     def _rows(self, index: np.ndarray) -> Rollout:
         picked: Rollout = nest.map_structure(lambda column: column[index], self)
         return picked
-
-
-def standardized(advantage: np.ndarray) -> np.ndarray:
-    """``(x - mean) / (standard deviation of the population + 1e-8)``; zeros if all are equal.
-
-    >>> standardized(np.array([1.0, 2.0, 3.0])).round(4)
-    array([-1.2247,  0.    ,  1.2247])
-    >>> standardized(np.array([0.1, 0.1]))
-    array([0., 0.])
-    """
-    if advantage.max() == advantage.min():
-        return np.zeros_like(advantage)
-    wide = advantage.astype(np.float64)
-    wide -= wide.mean()
-    return np.asarray(wide / (wide.std() + 1e-8), advantage.dtype)
-
-
-def centered(advantage: np.ndarray) -> np.ndarray:
-    """``x - mean``; zeros if all are equal.
-
-    Costs keep their scale: it is compared with the limit on the cost, and with a multiplier.
-
-    >>> centered(np.array([1.0, 2.0, 3.0]))
-    array([-1.,  0.,  1.])
-    """
-    if advantage.max() == advantage.min():
-        return np.zeros_like(advantage)
-    return np.asarray(advantage - advantage.mean(dtype=np.float64), advantage.dtype)
