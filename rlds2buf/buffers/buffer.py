@@ -217,7 +217,7 @@ class Buffer:
                 "added": self._added,
                 "evicted": self._evicted,
                 "sampled": self._sampled,
-                "bytes": self._store.nbytes,
+                "bytes": self._store.nbytes + self._sampler.nbytes,
                 "row_bytes": self.spec.row_bytes,
             }
 

@@ -48,6 +48,11 @@ class UniformSampler:
         self.head = 0
         self.count = 0
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes."""
+        return int(self.ring.nbytes)
+
     def added(self, slots: np.ndarray) -> None:
         """Rows that start transitions came in, newest last."""
         start = (self.head + self.count) % len(self.ring)

@@ -8,21 +8,43 @@ and row sizes, so that one compiled function serves every dtype and nesting.
 from __future__ import annotations
 
 import numba
-import numpy as np
-from numba.core import types
+from llvmlite import ir
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 __all__ = ["gather_rows"]
 
+_AHEAD = 256
+"""Bytes of a row to ask for ahead; the hardware follows longer ones by itself."""
+
 
 @intrinsic
-def _pointer(typingctx, address):  # type: ignore[no-untyped-def]  # numba's own typing protocol
-    """An integer address as a pointer."""
+def _copy(typingctx, target, source, size):  # type: ignore[no-untyped-def]  # numba's own typing protocol
+    """C's ``memcpy`` between integer addresses: one wide move per row, where a loop over words stalls."""
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        return builder.inttoptr(args[0], context.get_value_type(types.voidptr))
+        pointer = context.get_value_type(types.voidptr)
+        to, of = (builder.inttoptr(address, pointer) for address in args[:2])
+        cgutils.raw_memcpy(builder, to, of, args[2], 1)
+        return context.get_dummy_value()
 
-    return types.voidptr(types.int64), codegen
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def _prefetch(typingctx, address):  # type: ignore[no-untyped-def]
+    """Ask for the cache line at an integer address, without waiting for it."""
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+        word = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, word, word, word])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        # read, keep in all cache levels, data (not instructions)
+        builder.call(prefetch, [pointer, word(0), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
 
 
 @numba.njit(nogil=True, cache=True)
@@ -34,35 +56,20 @@ def gather_rows(addresses, row_bytes, slots, out, offsets):  # type: ignore[no-u
         row_bytes: ``[C] int64``, bytes of one row of each.
         slots: ``[C, B] int64``, rows to take; each column has its own.
         out: ``uint8``, large enough for all parts.
-        offsets: ``[C] int64``, where each part starts in `out`; multiples of 8.
+        offsets: ``[C] int64``, where each part starts in `out`.
     """
     base = out.ctypes.data
     count = slots.shape[1]
+    # All lines are asked for first: copying row by row has only a few misses under way at a time.
     for c in range(addresses.shape[0]):
         size = row_bytes[c]
-        source = addresses[c]
+        for i in range(count):
+            first = addresses[c] + slots[c, i] * size
+            for line in range(0, min(size, _AHEAD), 64):
+                _prefetch(first + line)
+            _prefetch(first + min(size, _AHEAD) - 1)
+    for c in range(addresses.shape[0]):
+        size = row_bytes[c]
         target = base + offsets[c]
-        # The widest word that divides both the row and the column's alignment.
-        if size % 8 == 0 and source % 8 == 0:
-            words = size // 8
-            a8 = numba.carray(_pointer(source), (1 << 56,), np.uint64)
-            b8 = numba.carray(_pointer(target), (count * words,), np.uint64)
-            for i in range(count):
-                start = slots[c, i] * words
-                for j in range(words):
-                    b8[i * words + j] = a8[start + j]
-        elif size % 4 == 0 and source % 4 == 0:
-            words = size // 4
-            a4 = numba.carray(_pointer(source), (1 << 56,), np.uint32)
-            b4 = numba.carray(_pointer(target), (count * words,), np.uint32)
-            for i in range(count):
-                start = slots[c, i] * words
-                for j in range(words):
-                    b4[i * words + j] = a4[start + j]
-        else:
-            a1 = numba.carray(_pointer(source), (1 << 56,), np.uint8)
-            b1 = numba.carray(_pointer(target), (count * size,), np.uint8)
-            for i in range(count):
-                start = slots[c, i] * size
-                for j in range(size):
-                    b1[i * size + j] = a1[start + j]
+        for i in range(count):
+            _copy(target + i * size, addresses[c] + slots[c, i] * size, size)
