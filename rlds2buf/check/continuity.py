@@ -86,12 +86,11 @@ class ContinuityCheck:
                 faults += _no_reset(previous, rows[0])
             last = len(rows) - 1
             if not placeholder and last > 0:
-                zero = _zero_end(previous, rows, bool(len(change)) and bool(change[-1] >= LOOK))
-                faults += zero
-                if zero:
+                end = _zero_end(previous, rows, bool(len(change)) and bool(change[-1] >= LOOK))
+                end = end or _same_end(previous, rows)
+                faults += end
+                if end:  # which explains a jump to the last row
                     jumps = jumps[jumps != last]
-                else:
-                    faults += _same_end(previous, rows)
         if len(jumps):
             more = f" ({len(jumps)} such steps)" if len(jumps) > 1 else ""
             step = int(jumps[0])

@@ -20,7 +20,8 @@ def step_pairs(episodes: Episode | Iterable[Episode], *, terminal_discount: str 
 
     Episode borders are included: the frame of an episode's last row pairs with the first row of the
     next episode (after the last episode, with an artificial first row), as TF-Agents'
-    ``convert_rlds_to_trajectories`` does.
+    ``convert_rlds_to_trajectories`` does.  An episode of one row is a last step followed by a last
+    one, which is TF-Agents' mark for it too.
 
     Args:
         episodes: one episode or several, in order.
@@ -66,7 +67,7 @@ def _frames(episode: Episode, terminal_discount: str) -> StepPairs:
     kinds = step_types(episode)
     following = np.empty_like(kinds)
     following[:-1] = kinds[1:]
-    following[-1] = STEP_FIRST
+    following[-1] = STEP_FIRST if len(kinds) > 1 else STEP_LAST
     rows = episode.num_steps
     logged = np.ones(rows, np.float32) if episode.discount is None else episode.discount
     discount = np.array(logged, np.float32)
