@@ -53,10 +53,16 @@ class FieldSpec:
         return int(np.prod([1 if n is None else n for n in self.shape], dtype=np.int64)) * self.dtype.itemsize
 
     def accepts(self, shape: tuple[int, ...], dtype: np.dtype) -> bool:
-        """Whether a column of rows with this `shape` (no time axis) and `dtype` fits."""
-        if np.dtype(dtype) != self.dtype or len(shape) != len(self.shape):
+        """Whether a column of rows with this `shape` (no time axis) and `dtype` fits.
+
+        Where lengths vary (None) and differ between the rows of an episode, its column is an object
+        array of arrays; that fits too.
+        """
+        known, rest = self.shape[: len(shape)], self.shape[len(shape) :]
+        is_ragged = np.dtype(dtype) == np.dtype(object) and None in rest
+        if (np.dtype(dtype) != self.dtype or rest) and not is_ragged:
             return False
-        return all(want is None or want == got for want, got in zip(self.shape, shape, strict=True))
+        return len(known) == len(shape) and all(want in (None, got) for want, got in zip(known, shape, strict=True))
 
     def __str__(self) -> str:
         dims = ", ".join("?" if n is None else str(n) for n in self.shape)

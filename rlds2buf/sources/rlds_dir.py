@@ -1,0 +1,215 @@
+"""RLDS datasets on disk, as TFDS writes them, read without TensorFlow."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from rlds2buf.core import nest
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.fields import DATA_FIELDS, FLAG_FIELDS, STEP_FIELDS
+from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound
+from rlds2buf.sources.base import Source
+from rlds2buf.wire.columns import LeafReader, leaf_readers
+from rlds2buf.wire.dataset_info import DatasetInfo, find_version_folder, read_dataset_info
+from rlds2buf.wire.example import Feature, parse_example
+from rlds2buf.wire.features import FeatureTree, Sequence, describe, field_specs, read_features
+from rlds2buf.wire.splits import pieces_of_split
+from rlds2buf.wire.tfrecord import read_records
+
+__all__ = ["RldsDirSource"]
+
+_STEPS = "steps"
+
+
+class _Segment(NamedTuple):
+    """Records ``first`` to ``first + length`` of one shard that holds `total`."""
+
+    file: Path
+    first: int
+    length: int
+    total: int
+
+
+class RldsDirSource(Source):
+    """An RLDS dataset as TFDS writes it: TFRecord shards, features.json, dataset_info.json.
+
+    A record is an episode.  Every field has the values, dtypes and shapes that
+    ``tfds.builder_from_directory(path).as_dataset(split)`` gives, with two things added: bfloat16
+    becomes float32, and features that TFDS can write but not read (sequences of fixed length in a
+    step) are read.  Fields whose shape varies from step to step are ``[N] object`` columns of
+    arrays in episodes where it does.
+
+    Episodes come in the order of the files, shard after shard.  TFDS mixes the shards of a large
+    dataset (it interleaves 16 at a time) unless told ``interleave_cycle_length=1``.
+
+    Args:
+        path: the dataset's folder (if it has one config), a config's folder (the newest version is
+            taken) or a version's folder.
+        split: as TFDS writes them: ``"train"``, ``"train[:10%]"``, ``"train[5:20]"``,
+            ``"train+test"``; None: ``train``, or the only split there is.
+        check_crc: compare the checksum of every record.
+
+    Raises:
+        SourceNotFound: the path, the split or one of its shards is not there; or the path stands
+            for several configs.
+        SourceFormatError: features.json or dataset_info.json is malformed, is not about RLDS, or
+            names a record format other than TFRecord.
+
+    >>> source = RldsDirSource("d4rl_mujoco_hopper/v2-medium", split="train[:1]")   # doctest: +SKIP
+    >>> source.num_episodes, source.spec.observation                                # doctest: +SKIP
+    (1, FieldSpec(float32[11]))
+    """
+
+    format: ClassVar[str] = "rlds"
+
+    def __init__(self, path: str | os.PathLike[str], *, split: str | None = None, check_crc: bool = True) -> None:
+        self._folder = find_version_folder(Path(path))
+        self._info = read_dataset_info(self._folder)
+        self._features = read_features(self._folder / "features.json")
+        self._check_crc = check_crc
+        steps = _steps_of(self._features, self._folder / "features.json")
+        self._spec = _step_spec(steps)
+        self._step_readers = leaf_readers(steps, _STEPS, (None,))
+        self._metadata_readers = leaf_readers({k: v for k, v in self._features.items() if k != _STEPS})
+        self._split = _default_split(self._info, self._folder) if split is None else split
+        self._segments = _segments(self._info, self._split, self._folder)
+        self.name = f"{self._folder} [{self._split}]"
+
+    @property
+    def spec(self) -> StepSpec:
+        return self._spec
+
+    @property
+    def num_episodes(self) -> int:
+        return sum(segment.length for segment in self._segments)
+
+    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
+        """See :meth:`Source.read`.
+
+        Raises:
+            SourceFormatError: a shard is truncated, a checksum does not match, a record is not what
+                features.json says, or a shard holds more or fewer records than dataset_info.json says.
+        """
+        index = 0
+        for segment in self._segments:
+            skip = min(max(start - index, 0), segment.length)
+            count = segment.length - skip
+            if stop is not None:
+                count = min(count, stop - index - skip)
+            if count > 0:
+                part = segment._replace(first=segment.first + skip, length=count)
+                yield from self._read_segment(part, index + skip)
+            index += segment.length
+
+    def details(self) -> dict[str, Any]:
+        info = self._info
+        splits = {
+            split.name: {"episodes": sum(split.lengths), "shards": len(split.lengths), "bytes": split.num_bytes}
+            for split in info.splits.values()
+        }
+        return {
+            "path": str(self._folder),
+            "dataset": info.name,
+            "config": info.config,
+            "version": info.version,
+            "file_format": info.file_format,
+            "splits": splits,
+            "split": self._split,
+            "files": [segment.file.name for segment in self._segments],
+            "features": describe(self._features),
+        }
+
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256()
+        for part in (self._info.name, self._info.config, self._info.version):
+            digest.update(f"{part}\n".encode())
+        digest.update((self._folder / "features.json").read_bytes())
+        for segment in self._segments:
+            digest.update(f"{segment.file.name} {segment.first} {segment.length}\n".encode())
+            digest.update(_ends_of(segment.file))
+        return digest.hexdigest()
+
+    def _read_segment(self, segment: _Segment, index: int) -> Iterator[Episode | EpisodeError]:
+        name = str(segment.file)
+        last = segment.first + segment.length
+        records = read_records(segment.file, segment.first, check_data=self._check_crc)
+        number = segment.first - 1
+        for number, record in enumerate(itertools.islice(records, segment.length), segment.first):
+            try:
+                yield self._episode(parse_example(record), name, index)
+            except EpisodeError as error:
+                yield error
+            except SourceFormatError as cause:
+                raise SourceFormatError(f"{name}: record {number} (episode {index}): {cause}") from cause
+            index += 1
+        if number + 1 < last:
+            raise SourceFormatError(f"{name}: {number + 1} records, but dataset_info.json says {segment.total}")
+        if last == segment.total and next(records, None) is not None:
+            raise SourceFormatError(f"{name}: more records than the {segment.total} that dataset_info.json says")
+
+    def _episode(self, features: Mapping[str, Feature], name: str, index: int) -> Episode:
+        def read(reader: LeafReader) -> Any:
+            return reader.read(features)
+
+        steps = nest.map_structure(read, self._step_readers)
+        known = {field: steps.pop(field) for field in STEP_FIELDS if field in steps}
+        metadata = nest.map_structure(read, self._metadata_readers)
+        return Episode(**known, extras=steps, metadata=metadata, source=name, index=index)
+
+
+def _steps_of(features: Mapping[str, FeatureTree], path: Path) -> dict[str, FeatureTree]:
+    steps = features.get(_STEPS)
+    if not isinstance(steps, Sequence) or not isinstance(steps.feature, dict) or not steps.feature:
+        found = ", ".join(sorted(features)) or "nothing"
+        raise SourceFormatError(f"{path}: not an RLDS dataset: no dataset of steps in it (found: {found})")
+    return steps.feature
+
+
+def _step_spec(steps: Mapping[str, FeatureTree]) -> StepSpec:
+    specs = field_specs(dict(steps))
+    data = {field: specs.get(field) for field in DATA_FIELDS}
+    flags = {field: specs[field] for field in FLAG_FIELDS if field in specs}
+    return StepSpec(**data, **flags, extras={key: spec for key, spec in specs.items() if key not in STEP_FIELDS})
+
+
+def _default_split(info: DatasetInfo, folder: Path) -> str:
+    if "train" in info.splits:
+        return "train"
+    if len(info.splits) == 1:
+        return next(iter(info.splits))
+    raise SourceNotFound(f"{folder}: no split named; there are: {', '.join(info.splits) or 'none'}")
+
+
+def _segments(info: DatasetInfo, split: str, folder: Path) -> list[_Segment]:
+    try:
+        pieces = pieces_of_split(split, {name: entry.lengths for name, entry in info.splits.items()})
+    except SourceNotFound as cause:
+        raise SourceNotFound(f"{folder}: {cause}") from cause
+    segments = []
+    for piece in pieces:
+        begin = 0
+        entry = info.splits[piece.split]
+        for file, length in zip(entry.files, entry.lengths, strict=True):
+            first, last = max(piece.start - begin, 0), min(piece.stop - begin, length)
+            if first < last:
+                segments.append(_Segment(file, first, last - first, length))
+            begin += length
+    missing = sorted({segment.file.name for segment in segments if not segment.file.is_file()})
+    if missing:
+        raise SourceNotFound(f"{folder}: missing {len(missing)} of the shards of {split!r}: {', '.join(missing[:5])}")
+    return segments
+
+
+def _ends_of(path: Path, size: int = 1 << 12) -> bytes:
+    """The file's length and its first and last bytes."""
+    with open(path, "rb") as file:
+        total = os.fstat(file.fileno()).st_size
+        head = file.read(size)
+        file.seek(max(total - size, 0))
+        return b"%d " % total + head + file.read(size)

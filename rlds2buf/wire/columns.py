@@ -1,0 +1,258 @@
+"""From the features of one record to columns, as features.json says they are stored.
+
+What TFDS stores where (``key`` is the path of names, joined by ``/``; sequences add nothing)::
+
+    no sequence above            key                                  the values of one tensor
+    one sequence                 key                                  n tensors behind each other
+    two and more                 key/ragged_flat_values               all tensors behind each other
+                                 key/ragged_row_lengths_0, _1, ...    how many per row, from outside in
+    bytes, zlib, images          one byte string per tensor instead of its values
+    more than one unknown axis   key/value and key/shape, for the byte strings and their shapes
+
+Booleans and integers are stored as int64 (uint64 bit by bit), floats of all widths as float32.
+An RLDS episode is a record whose ``steps`` are the outermost sequence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import zlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from rlds2buf.core import nest
+from rlds2buf.errors import SourceFormatError
+from rlds2buf.wire.example import Feature
+from rlds2buf.wire.features import FeatureTree, Image, Sequence, Shape, Tensor
+from rlds2buf.wire.images import decode_images
+
+__all__ = ["LeafReader", "leaf_readers"]
+
+
+def leaf_readers(feature: FeatureTree, key: str = "", lengths: Shape = ()) -> nest.Nest:
+    """The nest of :class:`LeafReader` for a feature.
+
+    Args:
+        feature: what features.json says.
+        key: its path in the record, names joined by ``/``.
+        lengths: those of the sequences around it.
+
+    Raises:
+        SourceFormatError: TFDS has no way to store such a feature.
+    """
+    if isinstance(feature, dict):
+        return {name: leaf_readers(child, f"{key}/{name}" if key else name, lengths) for name, child in feature.items()}
+    if isinstance(feature, Sequence):
+        return leaf_readers(feature.feature, key, (*lengths, feature.length))
+    if isinstance(feature, Tensor) and feature.encoding == "none" and feature.num_unknown > (0 if lengths else 1):
+        raise SourceFormatError(f"{key}: a tensor of unknown shape {list(feature.shape)} stored without encoding")
+    return LeafReader(key, feature, lengths)
+
+
+@dataclasses.dataclass(frozen=True)
+class LeafReader:
+    """Reads one leaf of a record.
+
+    Attributes:
+        key: its path in the record.
+        leaf: what one value of it is.
+        lengths: of the sequences around it, from outside in; None where not fixed.
+    """
+
+    key: str
+    leaf: Tensor | Image
+    lengths: Shape
+
+    def read(self, features: Mapping[str, Feature]) -> np.ndarray:
+        """The decoded values, owned by the caller: ``[*lengths, *shape]``, without sequences ``[*shape]``.
+
+        Where rows of a sequence differ in length, or its tensors in shape, the rows are the elements
+        of an object array instead; strings are objects of type ``bytes``.
+
+        Raises:
+            SourceFormatError: the record does not hold what features.json says; names the key.
+        """
+        try:
+            return self._read(features)
+        except SourceFormatError as cause:
+            raise SourceFormatError(f"{self.key}: {cause}") from cause
+
+    def _read(self, features: Mapping[str, Feature]) -> np.ndarray:
+        depth = len(self.lengths)
+        if depth == 0:
+            if isinstance(self.leaf, Tensor) and self.leaf.optional and self.key not in features:
+                return _default(self.leaf)
+            values = self._values(features, "", alone=True)
+            if len(values) != 1:
+                raise SourceFormatError(f"{len(values)} values where one is expected")
+            return values[0]
+        if depth == 1:
+            return self._counted(self._values(features, ""))
+        values = self._values(features, "/ragged_flat_values")
+        for i in range(depth - 2, -1, -1):
+            lengths = _feature(features, f"{self.key}/ragged_row_lengths_{i}").ints()
+            _check_lengths(lengths, self.lengths[i + 1])
+            values = _rows(values, lengths, self.lengths[i + 1])
+        return self._counted(values)
+
+    def _counted(self, values: np.ndarray) -> np.ndarray:
+        if self.lengths[0] not in (None, len(values)):
+            raise SourceFormatError(f"a sequence of length {len(values)} where {self.lengths[0]} is expected")
+        return values
+
+    def _values(self, features: Mapping[str, Feature], suffix: str, alone: bool = False) -> np.ndarray:
+        """All values of the leaf in one row: ``[M, *shape]``, or ``[M] object`` where their shapes differ."""
+        leaf = self.leaf
+        if isinstance(leaf, Image):
+            return _images(_feature(features, self.key + suffix).strings(), leaf)
+        if leaf.encoding == "none":
+            return _plain(_feature(features, self.key + suffix), leaf, alone)
+        if leaf.num_unknown < 2:
+            return _encoded(_feature(features, self.key + suffix).strings(), leaf)
+        values = _feature(features, f"{self.key}/value{suffix}").strings()
+        shapes = _feature(features, f"{self.key}/shape{suffix}").ints()
+        rank = len(leaf.shape)
+        if len(shapes) != rank * len(values):
+            raise SourceFormatError(f"{len(values)} tensors, but {len(shapes)} lengths for shapes of rank {rank}")
+        return _encoded(values, leaf, shapes.reshape(-1, rank))
+
+
+def _feature(features: Mapping[str, Feature], key: str) -> Feature:
+    feature = features.get(key)
+    if feature is None:
+        raise SourceFormatError(f"features.json has it, but the record has no {key!r}")
+    return feature
+
+
+def _plain(feature: Feature, leaf: Tensor, alone: bool) -> np.ndarray:
+    flat: np.ndarray
+    if leaf.dtype.kind in "biu":
+        flat = feature.ints(leaf.dtype)
+    elif leaf.dtype.kind == "f":
+        # A copy: aligned, writable, and not tied to the record.
+        flat = feature.floats().astype(leaf.dtype)
+    elif leaf.dtype == object:
+        flat = np.array(feature.strings(), object)
+    else:
+        raise SourceFormatError(f"{leaf.stored} is stored without encoding")
+    if leaf.shape == ():
+        return flat
+    return _reshape(flat, (1 if alone else None, *leaf.shape))
+
+
+def _reshape(flat: np.ndarray, shape: Shape) -> np.ndarray:
+    """`flat` as `shape`, of which one length may be None."""
+    known = math.prod(n for n in shape if n is not None)
+    if None not in shape:
+        if flat.size != known:
+            raise SourceFormatError(f"{flat.size} values do not make the shape {list(shape)}")
+        return flat.reshape(shape)  # type: ignore[arg-type]
+    if known == 0:
+        raise SourceFormatError(f"the shape {list(shape[1:])} holds no values, so its rows can't be counted")
+    count, rest = divmod(flat.size, known)
+    if rest:
+        raise SourceFormatError(f"{flat.size} values are no whole number of {['?' if n is None else n for n in shape]}")
+    return flat.reshape([count if n is None else n for n in shape])
+
+
+def _encoded(values: list[bytes], leaf: Tensor, shapes: np.ndarray | None = None) -> np.ndarray:
+    dtype = np.dtype("<u2") if leaf.stored == "bfloat16" else leaf.dtype.newbyteorder("<")
+    size = None if leaf.num_unknown else math.prod(leaf.shape) * dtype.itemsize  # type: ignore[arg-type]
+    raw = [_inflate(value, size) for value in values] if leaf.encoding == "zlib" else values
+    if size is not None:
+        for value in raw:
+            if len(value) != size:
+                raise SourceFormatError(f"{len(value)} bytes of raw values where {leaf.stored} of {list(leaf.shape)}")
+        flat = np.frombuffer(bytearray().join(raw), dtype)
+        return _native(flat, leaf).reshape(len(raw), *leaf.shape)  # type: ignore[arg-type]
+    out = []
+    for i, value in enumerate(raw):
+        if len(value) % dtype.itemsize:
+            raise SourceFormatError(f"{len(value)} bytes of raw values are no whole number of {leaf.stored}")
+        shape = leaf.shape if shapes is None else tuple(int(n) for n in shapes[i])
+        if any(have != want for have, want in zip(shape, leaf.shape, strict=True) if want is not None):
+            raise SourceFormatError(f"a tensor of shape {list(shape)} where features.json says {list(leaf.shape)}")
+        out.append(_reshape(_native(np.frombuffer(bytearray(value), dtype), leaf), shape))
+    return _stack(out, leaf)
+
+
+def _native(flat: np.ndarray, leaf: Tensor) -> np.ndarray:
+    if leaf.stored == "bfloat16":
+        # The upper half of a float32.
+        return (flat.astype(np.uint32) << 16).view(np.float32)
+    return flat.astype(leaf.dtype, copy=False)
+
+
+def _inflate(value: bytes, size: int | None) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        # One byte more than expected, if that is known, tells too much without unpacking all of it.
+        raw = inflater.decompress(value, 0 if size is None else size + 1)
+        if size is not None and len(raw) <= size:
+            raw += inflater.flush()
+    except zlib.error as cause:
+        raise SourceFormatError(f"bad zlib data: {cause}") from cause
+    if not inflater.eof and (size is None or len(raw) <= size):
+        raise SourceFormatError("bad zlib data: it has no end")
+    return raw
+
+
+def _images(files: list[bytes], leaf: Image) -> np.ndarray:
+    channels = leaf.shape[2]
+    assert channels is not None
+    if not files:
+        return np.empty((0, *(0 if n is None else n for n in leaf.shape)), leaf.dtype)
+    frames = decode_images(files, channels, leaf.dtype)
+    for frame in frames[:1] if frames.dtype != object else frames:
+        if any(want not in (None, have) for have, want in zip(frame.shape, leaf.shape, strict=True)):
+            raise SourceFormatError(f"an image of {list(frame.shape)} where features.json says {list(leaf.shape)}")
+    return frames
+
+
+def _stack(arrays: list[np.ndarray], leaf: Tensor) -> np.ndarray:
+    """``[M, *shape]`` if all have one shape, else ``[M] object``."""
+    if not arrays:
+        return np.empty((0, *(0 if n is None else n for n in leaf.shape)), leaf.dtype)
+    if all(array.shape == arrays[0].shape for array in arrays):
+        return np.stack(arrays)
+    return _objects(arrays)
+
+
+def _rows(values: np.ndarray, lengths: np.ndarray, length: int | None) -> np.ndarray:
+    """Cut ``[M, ...]`` into ``len(lengths)`` rows: ``[n, k, ...]``, or ``[n] object`` where lengths differ."""
+    if lengths.sum() != len(values):
+        raise SourceFormatError(f"{len(values)} values for rows of {lengths.sum()} together")
+    if len(lengths) == 0 or (lengths == lengths[0]).all():
+        each = int(lengths[0]) if len(lengths) else length or 0
+        return values.reshape(len(lengths), each, *values.shape[1:])
+    return _objects(np.split(values, np.cumsum(lengths)[:-1]))
+
+
+def _check_lengths(lengths: np.ndarray, expected: int | None) -> None:
+    wrong = lengths < 0 if expected is None else lengths != expected
+    if wrong.any():
+        raise SourceFormatError(
+            f"a row of length {lengths[wrong][0]} where {expected or 'one of 0 or more'} is expected"
+        )
+
+
+def _objects(values: list) -> np.ndarray:
+    # One by one, since numpy would look inside arrays.
+    out = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        out[i] = value
+    return out
+
+
+def _default(leaf: Tensor) -> np.ndarray:
+    """What TFDS gives for an optional feature that is left out."""
+    kind = leaf.dtype.kind
+    if leaf.dtype == object:
+        value: object = b""
+    elif kind in "iu":
+        value = np.iinfo(leaf.dtype).min
+    else:
+        value = np.finfo(leaf.dtype).min if kind == "f" else False
+    return np.full([0 if n is None else n for n in leaf.shape], value, leaf.dtype)
