@@ -1,0 +1,143 @@
+"""Opening a dataset, whatever its format."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
+from rlds2buf.sources.base import Source
+from rlds2buf.sources.formats import FORMATS, OBJECTS, REFUSALS, SCHEMES, Format, ObjectFormat
+from rlds2buf.sources.look import Look
+
+__all__ = ["open_source"]
+
+_MAX_INSIDE = 50
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
+
+
+def open_source(uri: Any, *, split: str | None = None, format: str | None = None, **options: Any) -> Source:
+    """Open a dataset; the format is told by looking at what is there.
+
+    ====================================================  =============  =========================================
+    `uri`                                                 `format`       read by
+    ====================================================  =============  =========================================
+    a dataset, config or version folder as TFDS writes    ``rlds``       ``sources.rlds_dir.RldsDirSource``
+    a D4RL HDF5 file                                      ``d4rl``       ``sources.d4rl_hdf5.D4rlHdf5Source``
+    a Minari folder, its ``data``, or ``main_data.hdf5``  ``minari``     ``sources.minari_dir.MinariDirSource``
+    a ``tf.data.Dataset`` of RLDS episodes                ``tf.data``    ``sources.rlds_dataset.RldsDatasetSource``
+    a list (or iterator) of episodes or of step lists     ``memory``     ``sources.memory.MemorySource``
+    ``reverb://host:port/table``                          ``reverb``     ``sources.reverb_table.ReverbTableSource``
+    an open :class:`~rlds2buf.sources.base.Source`                       itself
+    ====================================================  =============  =========================================
+
+    Args:
+        uri: a path, an address, or data in memory.
+        split: for formats that have splits: TFDS's split syntax, for example ``"train[:10%]"``.
+        format: a name from the table, if it is not to be told by looking.
+        options: for the format's source; its docstring lists them.
+
+    Raises:
+        SourceNotFound: nothing is at the path, or the split is unknown.
+        SourceFormatError: what is there is no dataset that can be read; the message says what it is.
+        ValueError: unknown `format`, or a `split` for a format without splits.
+        TypeError: an option that the format does not have, or a `uri` of the wrong type.
+
+    >>> source = open_source([[{"observation": 1.0, "action": 0}, {"observation": 2.0, "action": 0}]])
+    >>> source.num_episodes, source.num_steps
+    (1, 2)
+    """
+    if isinstance(uri, Source):
+        if split is not None or format is not None or options:
+            raise ValueError("the source is open already; split, format and options are for opening one")
+        return uri
+    chosen, target = _choose(uri, format)
+    if split is not None:
+        if not chosen.has_splits:
+            raise ValueError(f"{chosen.what} has no splits, got split={split!r}")
+        options["split"] = split
+    cls = _load(chosen)
+    _check_options(chosen, cls, options)
+    source: Source = cls(target, **options)
+    return source
+
+
+def _choose(uri: Any, name: str | None) -> tuple[Format | ObjectFormat, Any]:
+    """The format, and what its source is to be made from."""
+    entries: list[Format | ObjectFormat] = [*FORMATS, *OBJECTS, *SCHEMES.values()]
+    every = {entry.name: entry for entry in entries}
+    if name is not None and name not in every:
+        raise ValueError(f"unknown format {name!r}; it is one of {', '.join(sorted(every))}")
+    if isinstance(uri, str) and (match := _SCHEME.match(uri)):
+        scheme = match[1].lower()
+        if scheme not in SCHEMES:
+            raise SourceError(f"{uri}: {scheme}:// is not read; name a local path ({', '.join(SCHEMES)}:// is known)")
+        return SCHEMES[scheme], uri
+    if isinstance(uri, str | os.PathLike):
+        path = Path(os.path.expanduser(os.fspath(uri)))
+        return (every[name] if name is not None else _by_looking(path)), path
+    for entry in OBJECTS:
+        if entry.name == name or (name is None and entry.fits(uri)):
+            return entry, uri
+    raise TypeError(
+        "a source is a path, an address, a tf.data.Dataset, or a list of episodes or of lists of step dicts, "
+        f"got {type(uri).__name__}"
+    )
+
+
+def _by_looking(path: Path) -> Format:
+    look = Look(path)
+    if not look.exists:
+        raise SourceNotFound(f"{path}: nothing is there{_neighbour(path)}")
+    try:
+        if entry := _fitting(look):
+            return entry
+        for refusal in REFUSALS:
+            if refusal.fits(look):
+                raise SourceFormatError(f"{path}: {refusal.why(look)}")
+        inside = [name for name in look.names[:_MAX_INSIDE] if _fitting(look.inside(name))]
+        if inside:
+            raise SourceFormatError(f"{path}: a folder of several datasets; name one of them: {', '.join(inside)}")
+        known = "; ".join(entry.what for entry in FORMATS)
+        raise SourceFormatError(f"{path}: no dataset that is known here; saw {look.describe()}. Looked for: {known}")
+    except PermissionError as cause:
+        raise SourceError(f"{cause.filename or path}: can't be opened: {cause.strerror}") from cause
+
+
+def _fitting(look: Look) -> Format | None:
+    return next((entry for entry in FORMATS if entry.fits(look)), None)
+
+
+def _neighbour(path: Path) -> str:
+    try:
+        near = difflib.get_close_matches(path.name, Look(path.parent).names, n=1)
+    except OSError:
+        near = []
+    return f"; is it {path.parent / near[0]}?" if near else ""
+
+
+def _load(entry: Format | ObjectFormat) -> type[Any]:
+    module = f"rlds2buf.sources.{entry.module}"
+    try:
+        found: type[Any] = getattr(importlib.import_module(module), entry.cls)
+    except ModuleNotFoundError as cause:
+        if cause.name != module:
+            raise
+        raise SourceError(f"{entry.what} is not read by this version of rlds2buf") from cause
+    return found
+
+
+def _check_options(entry: Format | ObjectFormat, cls: type[Any], options: dict[str, Any]) -> None:
+    parameters = inspect.signature(cls).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    known = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        offered = ", ".join(sorted(known - {"split"})) or "none"
+        raise TypeError(f"{entry.what} takes no option {unknown[0]!r}; its options: {offered}")

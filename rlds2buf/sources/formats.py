@@ -1,0 +1,200 @@
+"""The formats that are read, and how each is told by looking; the ones that are only recognised."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rlds2buf.sources.look import Look
+
+__all__ = ["FORMATS", "OBJECTS", "REFUSALS", "SCHEMES", "Format", "ObjectFormat", "Refusal"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """A format that is read.
+
+    Attributes:
+        name: what ``open_source(format=...)`` calls it.
+        what: what it is, for messages.
+        module, cls: where its :class:`~rlds2buf.sources.base.Source` lives in ``rlds2buf.sources``.
+        fits: whether something at a path looks like it.
+        has_splits: whether it takes ``split=``.
+    """
+
+    name: str
+    what: str
+    module: str
+    cls: str
+    fits: Callable[[Look], bool]
+    has_splits: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectFormat:
+    """Something in memory that is read; as :class:`Format`, but `fits` is asked about the object."""
+
+    name: str
+    what: str
+    module: str
+    cls: str
+    fits: Callable[[Any], bool]
+    has_splits: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """Something known that is not read.
+
+    Attributes:
+        fits: whether something at a path looks like it.
+        why: what it is and what to do, for the message.
+    """
+
+    fits: Callable[[Look], bool]
+    why: Callable[[Look], str]
+
+
+_D4RL_COLUMNS = {"observations", "actions", "rewards", "terminals"}
+_MINARI_FILE = "main_data.hdf5"
+_TFDS_FILES = ("features.json", "dataset_info.json")
+_SHARD = re.compile(r".+\.(tfrecord|array_record|riegeli).*-\d{5}-of-\d{5}$")
+_MAX_FOLDERS = 200
+
+
+def _is_d4rl(look: Look) -> bool:
+    return look.hdf5 is not None and len(_D4RL_COLUMNS & set(look.hdf5)) >= 2
+
+
+def _is_minari(look: Look) -> bool:
+    if look.hdf5:
+        return all(re.fullmatch(r"episode_\d+", name) for name in look.hdf5)
+    if look.path.name == _MINARI_FILE:
+        return look.path.is_file()
+    folders = [look, look.inside("data")]
+    return any(_MINARI_FILE in folder.names or _minari_metadata(folder) is not None for folder in folders)
+
+
+def _minari_metadata(folder: Look) -> Any:
+    if "metadata.json" not in folder.names:
+        return None
+    metadata = folder.inside("metadata.json").json()
+    known = isinstance(metadata, dict) and {"data_format", "minari_version", "total_episodes"} & set(metadata)
+    return metadata if known else None
+
+
+def _is_rlds(look: Look) -> bool:
+    """A version folder of TFDS's, or the config or dataset folder above it."""
+    return any(name in folder.names for folder in _folders(look, 2) for name in _TFDS_FILES)
+
+
+def _folders(look: Look, depth: int) -> Iterator[Look]:
+    if not look.is_folder:
+        return
+    yield look
+    if depth:
+        for name in look.names[:_MAX_FOLDERS]:
+            yield from _folders(look.inside(name), depth - 1)
+
+
+def _is_tf_dataset(value: Any) -> bool:
+    """Told by its class's bases, so that TensorFlow isn't imported where there is none."""
+    return any(
+        base.__module__.split(".")[0] in ("tensorflow", "tensorflow_datasets", "tf_keras")
+        and base.__name__ in ("DatasetV2", "DatasetV1")
+        for base in type(value).__mro__
+    )
+
+
+def _is_episodes(value: Any) -> bool:
+    from rlds2buf.core.episode import Episode
+
+    named = isinstance(value, str | bytes | dict | Episode) or hasattr(value, "dtype")
+    return hasattr(value, "__iter__") and not named
+
+
+FORMATS = (
+    Format("rlds", "an RLDS folder of TFDS", "rlds_dir", "RldsDirSource", _is_rlds, has_splits=True),
+    Format("minari", "a Minari dataset", "minari_dir", "MinariDirSource", _is_minari),
+    Format("d4rl", "a D4RL HDF5 file", "d4rl_hdf5", "D4rlHdf5Source", _is_d4rl),
+)
+"""What is read from a path; the first that fits is taken."""
+
+OBJECTS = (
+    ObjectFormat("tf.data", "a tf.data.Dataset", "rlds_dataset", "RldsDatasetSource", _is_tf_dataset),
+    ObjectFormat("memory", "a list of episodes", "memory", "MemorySource", _is_episodes),
+)
+"""What is read from memory; the first that fits is taken."""
+
+SCHEMES = {
+    "reverb": ObjectFormat("reverb", "a Reverb table", "reverb_table", "ReverbTableSource", lambda value: True),
+}
+"""What is read from an address, by its scheme."""
+
+
+def _is_saved_buffer(look: Look) -> bool:
+    if "manifest.json" not in look.names:
+        return False
+    manifest = look.inside("manifest.json").json()
+    return isinstance(manifest, dict) and manifest.get("format") == "rlds2buf-buffer"
+
+
+def _is_minari_namespace(look: Look) -> bool:
+    return "namespace_metadata.json" in look.names
+
+
+def _namespace_members(look: Look) -> str:
+    held = [name for name in look.names if _is_minari(look.inside(name))]
+    return f"a Minari namespace; name one of its datasets: {', '.join(held) or 'there is none'}"
+
+
+def _demonstrations(look: Look) -> list[str]:
+    return [name for name in (look.hdf5 or {}).get("data", []) if name.startswith("demo")]
+
+
+def _is_tf_agents(look: Look) -> bool:
+    if look.is_folder:
+        return any(f"{name}.spec" in look.names for name in look.names)
+    if look.path.suffix == ".spec":
+        return look.path.with_suffix("").is_file()
+    return look.is_tfrecord() and look.path.with_name(look.path.name + ".spec").is_file()
+
+
+def _is_tfds_shard(look: Look) -> bool:
+    return bool(_SHARD.match(look.path.name)) and look.path.is_file()
+
+
+def _shard_advice(look: Look) -> str:
+    parent = look.path.parent
+    if (parent / "features.json").is_file():
+        return f"one shard of an RLDS folder; name the folder: {parent}"
+    return "one shard of an RLDS folder, without the features.json that tells how to read it"
+
+
+REFUSALS = (
+    Refusal(_is_saved_buffer, lambda look: "a saved buffer; open it with rlds2buf.load_buffer or `rlds2buf sample`"),
+    Refusal(_is_minari_namespace, _namespace_members),
+    Refusal(
+        lambda look: bool(_demonstrations(look)),
+        lambda look: (
+            f"a robosuite or robomimic file ({len(_demonstrations(look))} or more demonstrations under data/), "
+            "which is not read: raw robosuite demonstrations hold simulator states and actions, "
+            "but neither observations nor rewards"
+        ),
+    ),
+    Refusal(
+        _is_tf_agents,
+        lambda look: (
+            "TF-Agents' own transition records (TFRecords beside a .spec file), which are not read: "
+            "they hold shuffled transitions, not episodes"
+        ),
+    ),
+    Refusal(_is_tfds_shard, _shard_advice),
+    Refusal(
+        lambda look: any(_SHARD.match(name) for name in look.names),
+        lambda look: "record shards without the features.json that tells how to read them",
+    ),
+)
+"""What is recognised and not read; asked where no format fits."""

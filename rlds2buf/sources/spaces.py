@@ -1,0 +1,114 @@
+"""Gymnasium spaces, as Minari writes them to JSON, turned into field specs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds2buf.core import nest
+from rlds2buf.core.spec import FieldSpec
+from rlds2buf.errors import SourceFormatError
+
+__all__ = ["is_image", "space_specs"]
+
+_MAX_VALUES = 256
+"""A Discrete space with more values than this is described by its limits."""
+
+_MIN_IMAGE = 32
+
+
+def space_specs(space: Any) -> nest.Nest:
+    """The field specs of a space; Dict and Tuple become dicts and tuples of them.
+
+    Args:
+        space: the JSON value, or its text.  Infinite limits may be written ``Infinity``, as
+            Python's json does; a limit that is infinite everywhere is None in the spec.
+
+    Raises:
+        SourceFormatError: it is no such JSON, or a kind of space that has no fixed columns.
+
+    >>> space_specs('{"type": "Discrete", "dtype": "int64", "start": 0, "n": 2}')
+    FieldSpec(int64[], values=(0, 1))
+    >>> space_specs('{"type": "Box", "dtype": "float32", "shape": [2], "low": [-1, -Infinity], "high": [1, 5]}')
+    FieldSpec(float32[2], low=[-1.0, -inf], high=[1.0, 5.0])
+    """
+    try:
+        parsed = json.loads(space) if isinstance(space, str) else space
+        kind = parsed["type"]
+        read = _KINDS.get(kind)
+        if read is None:
+            raise SourceFormatError(f"a {kind} space has no fixed columns, or is not known here")
+        return read(parsed)
+    except SourceFormatError:
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError) as cause:
+        raise SourceFormatError(f"not a space as Minari writes it ({cause!r}): {str(space)[:80]}") from cause
+
+
+def is_image(spec: FieldSpec) -> bool:
+    """Whether Minari stores such a field as JPEGs, unless told not to.
+
+    That is: uint8 from 0 to 255, two or three axes, the first two at least 32 long.
+    """
+    large = len(spec.shape) in (2, 3) and all(n is not None and n >= _MIN_IMAGE for n in spec.shape[:2])
+    return large and spec.dtype == np.uint8 and spec.low == 0 and spec.high == 255
+
+
+def _limit(values: Any, dtype: np.dtype, shape: tuple[int, ...], nothing: float) -> Any:
+    """Limits as FieldSpec has them: one number where all are equal, None where none bounds."""
+    array = np.broadcast_to(np.asarray(values, dtype), shape)
+    if array.size == 0 or (dtype.kind == "f" and (array == nothing).all()):
+        return None
+    return array.flat[0].item() if (array == array.flat[0]).all() else array.tolist()
+
+
+def _box(space: Mapping[str, Any]) -> FieldSpec:
+    dtype, shape = np.dtype(space["dtype"]), tuple(space["shape"])
+    low = _limit(space["low"], dtype, shape, -np.inf)
+    return FieldSpec(shape, dtype, low, _limit(space["high"], dtype, shape, np.inf))
+
+
+def _discrete(space: Mapping[str, Any]) -> FieldSpec:
+    start, n = int(space.get("start", 0)), int(space["n"])
+    dtype = np.dtype(space.get("dtype", "int64"))
+    if n <= _MAX_VALUES:
+        return FieldSpec((), dtype, values=tuple(range(start, start + n)))
+    return FieldSpec((), dtype, start, start + n - 1)
+
+
+def _multi_discrete(space: Mapping[str, Any]) -> FieldSpec:
+    dtype, many = np.dtype(space["dtype"]), np.asarray(space["nvec"], np.int64)
+    start = np.asarray(space.get("start", np.zeros_like(many)), np.int64)
+    low = _limit(start, dtype, many.shape, -np.inf)
+    return FieldSpec(many.shape, dtype, low, _limit(start + many - 1, dtype, many.shape, np.inf))
+
+
+def _multi_binary(space: Mapping[str, Any]) -> FieldSpec:
+    n = space["n"]
+    return FieldSpec(tuple(n) if isinstance(n, list) else (int(n),), np.dtype(np.int8), values=(0, 1))
+
+
+def _text(space: Mapping[str, Any]) -> FieldSpec:
+    return FieldSpec((), np.dtype(object))
+
+
+def _dict(space: Mapping[str, Any]) -> dict[str, nest.Nest]:
+    return {name: space_specs(child) for name, child in space["subspaces"].items()}
+
+
+def _tuple(space: Mapping[str, Any]) -> tuple[nest.Nest, ...]:
+    return tuple(space_specs(child) for child in space["subspaces"])
+
+
+_KINDS: dict[str, Callable[[Mapping[str, Any]], nest.Nest]] = {
+    "Box": _box,
+    "Dict": _dict,
+    "Discrete": _discrete,
+    "MultiBinary": _multi_binary,
+    "MultiDiscrete": _multi_discrete,
+    "Text": _text,
+    "Tuple": _tuple,
+}
