@@ -98,13 +98,13 @@ class Buffer:
 
         Raises:
             SpecMismatch: fields, shapes or dtypes differ from the spec; nothing was added.
-            EpisodeError: an episode is longer than the capacity; nothing of it was added.
+            EpisodeError: an episode is longer than the capacity, or single transitions were given to a
+                buffer that counts episodes; nothing was added.
         """
         with self._lock:
             blocks = blocks_of(data, self.spec, source_id)
             for block in blocks:
-                if block.own is None:
-                    self._remover.refuse(len(block.flags), block.items)
+                self._remover.refuse(block)
             keys = [self._store_block(block) for block in blocks]
         return np.concatenate(keys) if keys else np.zeros(0, np.uint64)
 
@@ -181,8 +181,7 @@ class Buffer:
             EpisodeError: an episode is longer than the capacity.
         """
         for block in blocks_of(data, self.spec):
-            if block.own is None:
-                self._remover.refuse(len(block.flags), block.items)
+            self._remover.refuse(block)
 
     def resize(self, capacity: int) -> None:
         """Change the capacity, keeping the newest rows that fit."""

@@ -31,6 +31,7 @@ class Block:
         own: next observations per observation leaf, for explicit transitions; None for an episode.
         source: ``[n] int64`` ids, or one for all.
         items: how many transitions start in these rows.
+        origin, index: of an episode, for messages.
     """
 
     columns: list[np.ndarray]
@@ -38,6 +39,8 @@ class Block:
     own: list[np.ndarray] | None
     source: np.ndarray | int
     items: int
+    origin: str | None = None
+    index: int | None = None
 
     def tail(self, count: int) -> Block:
         """The last `count` rows."""
@@ -86,7 +89,7 @@ def episode_block(episode: Episode, spec: StepSpec, source: int = 0) -> Block:
         end = int(done_codes(episode)[-1])
         # An episode left open has no end, but nothing more of it will come either.
         flags[-2] |= end if end != CONTINUE else BREAK
-    return Block(columns, flags, None, source, episode.num_transitions)
+    return Block(columns, flags, None, source, episode.num_transitions, episode.source, episode.index)
 
 
 def transition_block(data: Mapping[str, Any], spec: StepSpec, source_id: Any = 0) -> Block:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from rlds2buf.buffers.storage import RowStore
 from rlds2buf.core.fields import FINAL_ROW
 from rlds2buf.errors import EpisodeError
 from rlds2buf.kernels.chain import CODE
+
+if TYPE_CHECKING:
+    from rlds2buf.buffers.incoming import Block
 
 __all__ = ["UNITS", "Fifo"]
 
@@ -36,16 +39,21 @@ class Fifo:
         self.unit = unit
         self.lengths: deque[int] = deque()
 
-    def refuse(self, rows: int, items: int) -> None:
-        """Raise if one episode can't fit however much leaves.
+    def refuse(self, block: Block) -> None:
+        """Raise if a block can't fit however much leaves; of single transitions the newest always fit.
 
         Raises:
-            EpisodeError: it is longer than the capacity.
+            EpisodeError: an episode is longer than the capacity, or the capacity counts episodes and
+                this is none.
         """
-        size = {"rows": rows, "transitions": items, "episodes": 1}[self.unit]
+        if block.own is not None:
+            if self.unit == "episodes":
+                raise EpisodeError("single transitions can't go into a buffer that counts episodes", rule="no-episode")
+            return
+        size = {"rows": len(block.flags), "transitions": block.items, "episodes": 1}[self.unit]
         if size > self.limit:
             what = f"the episode has {size} {self.unit}, more than the capacity of {self.limit}"
-            raise EpisodeError(what, rule="longer-than-capacity")
+            raise EpisodeError(what, source=block.origin, episode=block.index, rule="longer-than-capacity")
 
     def excess(self, store: RowStore, items: int, *, rows: int, more_items: int) -> int:
         """How many of the oldest rows must leave so that `rows` more, holding `more_items`, fit."""
