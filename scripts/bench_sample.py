@@ -2,7 +2,7 @@
 """Uniform sampling and memory of a full buffer against cpprb, Stable-Baselines3 and plain numpy.
 
 Every contender holds the same 1M transitions (17 + 6 float32, 1000-step episodes) and draws batches
-of 256 of observation, action, reward, next observation and end flag, in turn, so that a change of
+of 256 of observation, action, reward, next observation and end flag, 50 in turn, so that a change of
 the machine's speed meets all of them.  Peers that are not installed are left out and named.
 Run it with ``pip install cpprb stable-baselines3`` beside rlds2buf.
 """
@@ -128,12 +128,13 @@ def main() -> None:
         else:
             contenders[name] = make(data)
     times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(options.rounds + 100):
+    for turn in range(options.rounds // 50 + 1):
         for name, draw in contenders.items():
-            start = time.perf_counter()
-            draw(options.batch)
-            if turn >= 100:
-                times[name].append(time.perf_counter() - start)
+            for _ in range(50):
+                start = time.perf_counter()
+                draw(options.batch)
+                if turn:
+                    times[name].append(time.perf_counter() - start)
     medians = {name: statistics.median(values) * 1e6 for name, values in times.items()}
     result = {
         "microseconds": medians,

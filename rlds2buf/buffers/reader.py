@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ from rlds2buf.buffers.storage import IS_FIRST, IS_LAST, IS_TERMINAL, OWN_NEXT, R
 from rlds2buf.core import nest
 from rlds2buf.core.fields import TERMINATED
 from rlds2buf.core.sample import Trajectory, Transition
-from rlds2buf.kernels.chain import CODE, next_slots, walk
-from rlds2buf.kernels.gather import gather_rows
+from rlds2buf.core.spec import FieldSpec
+from rlds2buf.kernels.chain import CODE, finish, walk
+from rlds2buf.kernels.gather import AT_LAST, AT_SLOT, BEHIND_LAST, gather_rows
 
 __all__ = ["Reader"]
 
@@ -30,41 +32,34 @@ class Reader:
         self.store = store
         self._layout = -1
         self._plans: dict[tuple[bool, int], _Plan] = {}
-        self._skeletons = {
-            name: getattr(store.spec, name) for name in ("observation", "action", "reward", "discount", "extras")
-        }
+        nests = {name: getattr(store.spec, name) for name in ("observation", "action", "reward", "discount", "extras")}
+        nests["next_observation"] = store.spec.observation
+        self._builders = [(name, _builder(skeleton)) for name, skeleton in nests.items()]
 
     def transitions(self, slots: np.ndarray, gamma: float = 1.0) -> Transition:
         """One-step transitions from rows ``slots [B] int64``."""
-        store = self.store
-        following = np.empty_like(slots)
-        next_slots(slots, store.slots, following)
-        arrays, flags = self._gather(slots, following)
-        codes = flags & CODE
+        arrays, codes = self._gather(slots, slots)
         parts = self._parts(arrays)
         discount = _as_float(parts["discount"], len(slots))
-        discount *= codes != TERMINATED
+        steps, bootstrap = np.empty(len(slots), np.int32), np.empty(len(slots), np.float32)
+        finish(codes, discount, gamma, steps, bootstrap)
         return Transition(
-            observation=parts["observation"],
-            action=parts["action"],
-            reward=parts["reward"],
-            discount=discount,
-            next_observation=parts["next_observation"],
-            extras=parts["extras"],
-            is_done=codes,
-            steps=np.ones(len(slots), np.int32),
-            bootstrap_discount=(discount * gamma).astype(np.float32, copy=False),
+            parts["observation"],
+            parts["action"],
+            parts["reward"],
+            discount,
+            parts["next_observation"],
+            parts["extras"],
+            codes,
+            steps,
+            bootstrap,
         )
 
     def n_step(self, slots: np.ndarray, n: int, gamma: float) -> Transition:
         """Transitions over up to `n` steps; rewards and discounts as :class:`Transition` says."""
         store = self.store
         path, steps = self.chains(slots, n)
-        last = path[:, -1]
-        batch = self.transitions(slots, gamma)
-        end = np.empty_like(last)
-        next_slots(last, store.slots, end)
-        arrays, flags = self._gather(last, end)
+        arrays, flags = self._gather(slots, path[:, -1].copy())
         parts = self._parts(arrays)
         codes = flags & CODE
         live = np.arange(n) < steps[:, None]
@@ -82,10 +77,14 @@ class Reader:
         total = (reward * weight).sum(1)
         whole = discount.prod(1) * gamma ** (steps - 1.0) * (codes != TERMINATED)
         floating = reward.dtype if reward.dtype.kind == "f" else np.dtype(np.float64)
-        return batch._replace(
+        logged = _as_float(parts["discount"], len(slots))
+        return Transition(
+            observation=parts["observation"],
+            action=parts["action"],
             reward=total.astype(floating),
-            discount=whole.astype(batch.discount.dtype),
+            discount=whole.astype(logged.dtype),
             next_observation=parts["next_observation"],
+            extras=parts["extras"],
             is_done=codes,
             steps=steps,
             bootstrap_discount=(whole * gamma).astype(np.float32),
@@ -95,9 +94,7 @@ class Reader:
         """Up to `length` consecutive transitions from each row; the rest is zero and masked."""
         path, steps = self.chains(slots, length)
         flat = path.reshape(-1)
-        following = np.empty_like(flat)
-        next_slots(flat, self.store.slots, following)
-        arrays, flags = self._gather(flat, following)
+        arrays, flags = self._gather(flat, flat)
         mask = np.arange(length) < steps[:, None]
         padded = not bool(mask.all())
         codes = (flags & CODE).reshape(path.shape)
@@ -141,28 +138,21 @@ class Reader:
         walk(self.store.flags, links, slots, path, steps)
         return path, steps
 
-    def _gather(self, slots: np.ndarray, following: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-        """Data columns at `slots`, then next observations, then flags (separately)."""
+    def _gather(self, slots: np.ndarray, last: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+        """Data columns at `slots`, then next observations behind `last`; and flags at `last`."""
         store = self.store
         if self._layout != store.layout:
             self._refresh()
         whole_own = store.num_own > 0 and store.num_own == store.num_rows
         plan = self._plan(whole_own, len(slots))
-        index = np.empty((len(plan.addresses), len(slots)), np.int64)
-        index[:] = slots
-        if not whole_own:
-            index[plan.first_next : -1] = following
         block = np.empty(plan.size, np.uint8)
-        gather_rows(plan.addresses, plan.row_bytes, index, block, plan.offsets)
-        arrays = [
-            np.ndarray(shape, dtype, block, offset)
-            for shape, dtype, offset in zip(plan.shapes, plan.dtypes, plan.starts, strict=True)
-        ]
+        gather_rows(plan.addresses, plan.row_bytes, plan.choice, slots, last, store.slots, block, plan.offsets)
+        arrays = [np.ndarray(shape, dtype, block, offset) for shape, dtype, offset in plan.views]
         flags = arrays.pop()
         if store.num_own and not whole_own and store.own is not None:
             mine = (flags & OWN_NEXT) != 0
             for column, own in zip(arrays[plan.first_next :], store.own, strict=True):
-                column[mine] = own[slots[mine]]
+                column[mine] = own[last[mine]]
         for position, vocabulary in self._strings:
             arrays[position] = vocabulary.decode(arrays[position])
         return arrays, flags
@@ -170,12 +160,7 @@ class Reader:
     def _parts(self, arrays: list[np.ndarray]) -> dict[str, Any]:
         """Gathered arrays as nests by field name."""
         remaining = iter(arrays)
-        parts = {}
-        for name, skeleton in self._skeletons.items():
-            leaf = skeleton is not None and not isinstance(skeleton, dict | tuple)
-            parts[name] = next(remaining) if leaf else _fill(skeleton, remaining)
-        parts["next_observation"] = _fill(self._skeletons["observation"], remaining)
-        return parts
+        return {name: build(remaining) for name, build in self._builders}
 
     def _id(self, name: str) -> int:
         if name not in self._ids:
@@ -204,7 +189,10 @@ class Reader:
                 following = store.own
             if len(self._plans) > 64:
                 self._plans.clear()
-            plan = _Plan([*store.columns, *following, store.flags], len(store.columns), size)
+            behind = AT_LAST if whole_own else BEHIND_LAST
+            choice = [AT_SLOT] * len(store.columns) + [behind] * len(following) + [AT_LAST]
+            plan = _Plan([*store.columns, *following, store.flags], choice, size)
+            plan.first_next = len(store.columns)
             self._plans[whole_own, size] = plan
         return plan
 
@@ -212,28 +200,31 @@ class Reader:
 class _Plan:
     """Where each column lies and where its part of a batch of one size goes."""
 
-    def __init__(self, columns: list[np.ndarray], first_next: int, size: int) -> None:
+    def __init__(self, columns: list[np.ndarray], choice: list[int], size: int) -> None:
         widths = [column.dtype.itemsize * int(np.prod(column.shape[1:], dtype=np.int64)) for column in columns]
-        self.first_next = first_next
+        self.first_next = 0
         self.addresses = np.array([column.ctypes.data for column in columns], np.int64)
         self.row_bytes = np.array(widths, np.int64)
+        self.choice = np.array(choice, np.uint8)
         ends = np.cumsum([-(-size * width // _ALIGN) * _ALIGN for width in widths])
         self.size = int(ends[-1])
         self.offsets = np.concatenate([[0], ends[:-1]]).astype(np.int64)
-        self.starts = self.offsets.tolist()
-        self.shapes = [(size, *column.shape[1:]) for column in columns]
-        self.dtypes = [column.dtype for column in columns]
+        self.views = [
+            ((size, *column.shape[1:]), column.dtype, offset)
+            for column, offset in zip(columns, self.offsets.tolist(), strict=True)
+        ]
 
 
-def _fill(skeleton: nest.Nest, arrays: Any) -> nest.Nest:
-    if skeleton is None:
-        return None
-    if isinstance(skeleton, dict | tuple):
-        present = nest.map_structure(lambda field: field is not None, skeleton)
-        if all(flag for _, flag in nest.flatten(present)):
-            return nest.unflatten(skeleton, arrays)
-        return nest.unflatten(skeleton, (next(arrays) if flag else None for _, flag in nest.flatten(present)))
-    return next(arrays)
+def _builder(skeleton: nest.Nest) -> Callable[[Iterator[np.ndarray]], nest.Nest]:
+    """What makes a nest of that structure from the next arrays, found out once and not at every batch."""
+    if isinstance(skeleton, FieldSpec):
+        return next
+    if skeleton is None or not any(field is not None for _, field in nest.flatten(skeleton)):
+        return lambda arrays: nest.map_structure(lambda field: None, skeleton)
+    if all(field is not None for _, field in nest.flatten(skeleton)):
+        return lambda arrays: nest.unflatten(skeleton, arrays)
+    present = [field is not None for _, field in nest.flatten(skeleton)]
+    return lambda arrays: nest.unflatten(skeleton, (next(arrays) if there else None for there in present))
 
 
 def _as_float(discount: np.ndarray | None, size: int) -> np.ndarray:

@@ -76,12 +76,13 @@ class UniformSampler:
     def draw(self, rng: np.random.Generator, size: int, *, replace: bool = True) -> Draw:
         """Draw `size` transitions; there is at least one (without replacement: at least `size`)."""
         slots = np.empty(size, np.int64)
+        facts = np.empty((3, size))
         if replace:
-            draw_uniform(self.ring, self.head, self.count, rng.random(size), slots)
+            draw_uniform(self.ring, self.head, self.count, rng.random(size), slots, facts)
         else:
             slots[:] = self.ring[(self.head + rng.choice(self.count, size, replace=False)) % len(self.ring)]
-        ones = np.ones((2, size))
-        return Draw(slots, np.full(size, 1.0 / self.count), ones[0], ones[1])
+            facts[0], facts[1:] = 1.0 / self.count, 1.0
+        return Draw(slots, facts[0], facts[1], facts[2])
 
     def slots(self) -> np.ndarray:
         """``[count] int64``, oldest first."""

@@ -19,6 +19,7 @@ from rlds2buf.core.fields import FINAL_ROW, FLAG_FIELDS
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SpecMismatch
 from rlds2buf.kernels.chain import BREAK, CODE, LINKED
+from rlds2buf.kernels.ring import keys_of
 
 __all__ = ["IS_FIRST", "IS_LAST", "IS_TERMINAL", "OWN_NEXT", "Allocator", "RowStore"]
 
@@ -106,11 +107,10 @@ class RowStore:
         return (keys - self.base) % max(self.slots, 1)
 
     def key_of(self, slots: np.ndarray) -> np.ndarray:
-        """The keys ``uint64`` of slots that hold rows."""
-        first = self.slot_of(self.oldest)
-        age = slots - first
-        age += (age < 0) * self.slots
-        return (age + self.oldest).astype(np.uint64)
+        """The keys ``uint64`` of slots ``int64`` that hold rows."""
+        keys = np.empty(len(slots), np.uint64)
+        keys_of(slots, self.slots, self.slot_of(self.oldest), self.oldest, keys)
+        return keys
 
     def spans(self, first_key: int, count: int) -> Iterator[tuple[slice, slice]]:
         """Where `count` rows from `first_key` lie: at most two ``(slots, positions in the run)``."""
@@ -147,6 +147,7 @@ class RowStore:
                 ]
         if self.source is None and np.any(source):
             self.source = self.allocate("source", (self.slots,), np.dtype(np.uint32))
+            self.source[:] = 0  # what is held already is of source 0
         for slots, run in self.spans(first, count):
             for column, rows in zip(self.columns, coded, strict=True):
                 column[slots] = rows[run]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numba
 
-__all__ = ["BREAK", "CODE", "LINKED", "next_slots", "walk"]
+__all__ = ["BREAK", "CODE", "LINKED", "TERMINATED", "finish", "walk"]
 
 CODE = 3
 """Mask of a row's ``is_done`` code in its flag byte (see core/fields.py)."""
+
+TERMINATED = 1
+"""The code of a transition into a terminal state."""
 
 BREAK = 1 << 6
 """Flag: the row goes on, but its successor is not stored (yet)."""
@@ -51,8 +54,20 @@ def walk(flags, links, starts, out, steps):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def next_slots(slots, capacity, out):  # type: ignore[no-untyped-def]
-    """``out = (slots + 1) % capacity``, without the division."""
-    for i in range(slots.shape[0]):
-        following = slots[i] + 1
-        out[i] = 0 if following == capacity else following
+def finish(flags, discount, gamma, steps, bootstrap):  # type: ignore[no-untyped-def]
+    """Turn gathered one-step data into what a batch says of them.
+
+    Args:
+        flags: ``[B] uint8``, flag bytes; replaced by their ``is_done`` codes.
+        discount: ``[B]`` logged discounts; set to 0 where the transition terminates.
+        gamma: discount per step.
+        steps: ``[B] int32``, filled with 1.
+        bootstrap: ``[B]``, filled with ``gamma * discount``.
+    """
+    for i in range(flags.shape[0]):
+        code = flags[i] & CODE
+        flags[i] = code
+        if code == TERMINATED:
+            discount[i] = 0
+        steps[i] = 1
+        bootstrap[i] = gamma * discount[i]

@@ -12,7 +12,10 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-__all__ = ["gather_rows"]
+__all__ = ["AT_LAST", "AT_SLOT", "BEHIND_LAST", "gather_rows"]
+
+AT_SLOT, AT_LAST, BEHIND_LAST = 0, 1, 2
+"""Which of an item's rows a column gives: its first, its last, or the one behind its last."""
 
 _AHEAD = 256
 """Bytes of a row to ask for ahead; the hardware follows longer ones by itself."""
@@ -48,28 +51,45 @@ def _prefetch(typingctx, address):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def gather_rows(addresses, row_bytes, slots, out, offsets):  # type: ignore[no-untyped-def]
-    """Copy row ``slots[c, i]`` of column c to row i of its part of `out`, for every c and i.
+def gather_rows(addresses, row_bytes, choice, slots, last, capacity, out, offsets):  # type: ignore[no-untyped-def]
+    """Copy one row of every column for every item of a batch.
 
     Args:
         addresses: ``[C] int64``, where each column's first byte lies.
         row_bytes: ``[C] int64``, bytes of one row of each.
-        slots: ``[C, B] int64``, rows to take; each column has its own.
+        choice: ``[C] uint8``, which row: AT_SLOT, AT_LAST or BEHIND_LAST.
+        slots: ``[B] int64``, each item's first row.
+        last: ``[B] int64``, each item's last row; the same array for items of one row.
+        capacity: rows in the ring, behind the last of which the first follows.
         out: ``uint8``, large enough for all parts.
-        offsets: ``[C] int64``, where each part starts in `out`.
+        offsets: ``[C] int64``, where each column's part ``[B]`` starts in `out`.
     """
     base = out.ctypes.data
-    count = slots.shape[1]
+    count = slots.shape[0]
     # All lines are asked for first: copying row by row has only a few misses under way at a time.
     for c in range(addresses.shape[0]):
         size = row_bytes[c]
+        ahead = min(size, _AHEAD)
         for i in range(count):
-            first = addresses[c] + slots[c, i] * size
-            for line in range(0, min(size, _AHEAD), 64):
+            first = addresses[c] + _row(choice[c], slots, last, i, capacity) * size
+            for line in range(0, ahead, 64):
                 _prefetch(first + line)
-            _prefetch(first + min(size, _AHEAD) - 1)
+            if size:
+                _prefetch(first + ahead - 1)
     for c in range(addresses.shape[0]):
         size = row_bytes[c]
         target = base + offsets[c]
         for i in range(count):
-            _copy(target + i * size, addresses[c] + slots[c, i] * size, size)
+            _copy(target + i * size, addresses[c] + _row(choice[c], slots, last, i, capacity) * size, size)
+
+
+@numba.njit(nogil=True, cache=True, inline="always")
+def _row(choice, slots, last, i, capacity):  # type: ignore[no-untyped-def]
+    if choice == AT_SLOT:
+        return slots[i]
+    row = last[i]
+    if choice == BEHIND_LAST:
+        row += 1
+        if row == capacity:
+            row = 0
+    return row

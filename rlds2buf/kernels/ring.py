@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import numba
 
-__all__ = ["draw_uniform"]
+__all__ = ["draw_uniform", "keys_of"]
 
 
 @numba.njit(nogil=True, cache=True)
-def draw_uniform(ring, head, count, uniforms, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with the ring's entries at uniform positions.
+def draw_uniform(ring, head, count, uniforms, slots, facts):  # type: ignore[no-untyped-def]
+    """Fill `slots` with the ring's entries at uniform positions.
 
     Args:
         ring: ``[capacity]`` unsigned; ``count`` live entries from position `head` on, wrapping.
         head, count: int64; count at least 1.
         uniforms: ``[B] float64`` in [0, 1).
-        out: ``[B] int64``.
+        slots: ``[B] int64``.
+        facts: ``[3, B] float64``, filled with each draw's probability, priority 1 and weight 1.
     """
     capacity = ring.shape[0]
     for i in range(uniforms.shape[0]):
         position = head + min(int(uniforms[i] * count), count - 1)
         if position >= capacity:
             position -= capacity
-        out[i] = ring[position]
+        slots[i] = ring[position]
+        facts[0, i] = 1.0 / count
+        facts[1, i] = 1.0
+        facts[2, i] = 1.0
+
+
+@numba.njit(nogil=True, cache=True)
+def keys_of(slots, capacity, oldest_slot, oldest_key, keys):  # type: ignore[no-untyped-def]
+    """Fill `keys` ``[B] uint64`` with those of rows in a ring, whose oldest row and key are given."""
+    for i in range(slots.shape[0]):
+        age = slots[i] - oldest_slot
+        if age < 0:
+            age += capacity
+        keys[i] = oldest_key + age
