@@ -6,11 +6,14 @@ Public names load on first use (PEP 562), so that ``import rlds2buf`` stays ligh
 from __future__ import annotations
 
 import importlib
+import sys
+import types
 from typing import Any
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "ConvertReport": "convert",
     "Episode": "core.episode",
     "FieldSpec": "core.spec",
     "Sample": "core.sample",
@@ -24,9 +27,12 @@ _HOME = {
     "item_spec": "views.signature",
     "load_buffer": "buffers.snapshot",
     "make_circular": "buffers.make",
+    "make_cost_replay": "buffers.cost_replay",
     "make_on_policy": "buffers.on_policy",
     "open_source": "sources.detect",
     "returns": "returns",
+    "push": "push",
+    "PushReport": "push",
     "spec_of": "core.spec",
     "step_pairs": "views.pairs",
     "transitions": "views.transitions",
@@ -56,3 +62,19 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+class _Package(types.ModuleType):
+    """This package, in which a function wins over the module of the same name.
+
+    Importing the module ``rlds2buf.convert`` sets it as the attribute ``convert``, in the place of
+    the function; ``rlds2buf.convert(...)`` must work whatever was imported first.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, types.ModuleType) and _HOME.get(name) == name:
+            value = getattr(value, name, value)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
 import time
-import types
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -45,7 +43,7 @@ class ConvertReport:
         repaired: rows that were changed, by rule; with ``final_transition="keep"`` also episodes by
             ``final-transition-kept`` and ``final-transition-lost``.
         issues: the first findings that episodes were left out for.
-        seconds: of this run.
+        seconds: of this run, without opening source and sink.
         resumed: episodes of `read` that an earlier run had dealt with; they are in the counts.
     """
 
@@ -206,6 +204,7 @@ class _Conversion:
         started = time.perf_counter()
         try:
             self.sink.open(self.source.spec, self._provenance())
+            started = time.perf_counter()  # a sink loads its libraries when it is opened
             self._go_on()
             with contextlib.closing(self._episodes(progress)) as episodes:
                 saved = time.monotonic()
@@ -290,17 +289,3 @@ def _first_error(issues: list[Issue]) -> Issue | None:
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
-
-
-class _CallableModule(types.ModuleType):
-    """This module, as something that can be called.
-
-    Importing the module ``rlds2buf.convert`` puts it in the place of the function of that name in
-    the package; called by that name it must still convert.
-    """
-
-    def __call__(self, *arguments: Any, **options: Any) -> ConvertReport:
-        return convert(*arguments, **options)
-
-
-sys.modules[__name__].__class__ = _CallableModule

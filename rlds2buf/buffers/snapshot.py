@@ -160,7 +160,7 @@ class SnapshotWriter:
         try:
             self._open(journal)
         except BaseException:
-            self._folder.close()
+            self._folder.close(keep=resume)  # a mistaken resume must not destroy what is there
             raise
 
     def write(self, episode: Episode) -> int:

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-__all__ = ["json_flag", "nonfinite_flag", "source_arguments"]
+from rlds2buf.errors import Rlds2bufError
+
+__all__ = ["json_flag", "nonfinite_flag", "open_source", "source_arguments"]
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
 nonfinite_flag = click.option("--allow-nonfinite", is_flag=True, help="Accept NaN and infinity.")
 
 
+def open_source(source: str, how: dict[str, Any]) -> Any:
+    """:func:`rlds2buf.open_source` of what :func:`source_arguments` gave; a wrong option is a usage error."""
+    import rlds2buf
+
+    try:
+        return rlds2buf.open_source(source, **how)
+    except TypeError as cause:
+        raise click.UsageError(str(cause)) from cause
+
+
 def source_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
     """SRC and how to open it; the command gets them as ``source`` and ``how`` (keyword arguments of open_source)."""
 
+    @functools.wraps(command)
     def with_how(*, split: str | None, format_: str | None, option: dict[str, Any], **others: Any) -> Any:
-        return command(how={"split": split, "format": format_, **option}, **others)
+        try:
+            return command(how={"split": split, "format": format_, **option}, **others)
+        except Rlds2bufError as error:
+            if getattr(error, "source", None) is None:
+                error.source = others["source"]  # type: ignore[attr-defined]  # for --json
+            raise
 
-    with_how.__doc__ = command.__doc__
-    with_how.__name__ = command.__name__
     decorated: Callable[..., Any] = with_how
     for add in (
         click.option("-O", "--option", multiple=True, callback=_pairs, metavar="NAME=VALUE", help=_OPTION_HELP),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlds2buf.cli.arguments import json_flag, nonfinite_flag, source_arguments
+from rlds2buf.cli.arguments import json_flag, nonfinite_flag, open_source, source_arguments
 from rlds2buf.cli.output import number, print_json, print_table
 
 if TYPE_CHECKING:
@@ -39,10 +39,9 @@ __all__ = ["command"]
 @json_flag
 def command(source: str, how: dict[str, Any], target: str, to: str, as_json: bool, **choices: Any) -> None:
     """Write SRC, checked, as DST: a folder that `rlds2buf sample` and load_buffer() open."""
-    import rlds2buf
     from rlds2buf.convert import convert
 
-    with rlds2buf.open_source(source, **how) as opened:
+    with open_source(source, how) as opened:
         report = convert(opened, target, to=to, progress=True, **choices)
     if as_json:
         print_json(report.to_json())

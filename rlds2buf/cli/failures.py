@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rlds2buf.errors import EpisodeError, ReplayError, SinkError, SnapshotError, SourceError
+from rlds2buf.errors import EpisodeError, ReplayError, Rlds2bufError, SinkError, SnapshotError, SourceError
 
 __all__ = ["BUG", "INTERRUPTED", "INVALID", "USAGE", "as_json", "exit_code", "message"]
 
@@ -73,7 +73,7 @@ def as_json(error: BaseException) -> dict[str, Any]:
         "exit_code": exit_code(error),
     }
     for name in ("source", "episode", "step", "path", "rule"):
-        known[name] = getattr(error, name, None) if isinstance(error, EpisodeError) else None
+        known[name] = getattr(error, name, None) if isinstance(error, Rlds2bufError) else None
     report = getattr(error, "report", None)
     if report is not None:
         known["report"] = report.to_json()

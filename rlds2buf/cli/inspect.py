@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlds2buf.cli.arguments import json_flag, source_arguments
+from rlds2buf.cli.arguments import json_flag, open_source, source_arguments
 from rlds2buf.cli.output import number, print_json, print_table, size
 
 if TYPE_CHECKING:
@@ -20,11 +20,10 @@ __all__ = ["command"]
 @json_flag
 def command(source: str, how: dict[str, Any], as_json: bool) -> None:
     """Show what a dataset holds: counts, fields, episode lengths, returns, ends."""
-    import rlds2buf
     from rlds2buf.progress import Tracked
     from rlds2buf.summary import summarize
 
-    with rlds2buf.open_source(source, **how) as opened:
+    with open_source(source, how) as opened:
         found = summarize(Tracked(opened, "inspect"))
     if as_json:
         print_json(found.to_json())
@@ -37,14 +36,14 @@ def _print(found: Summary) -> None:
     counts = [
         ("format", found.format),
         ("episodes", number(found.episodes)),
-        ("steps", number(found.steps), f"{number(found.transitions)} transitions"),
-        ("bytes per step", number(found.bytes_per_step), f"{size(found.bytes_per_step * found.steps)} in all"),
+        ("steps", f"{number(found.steps)} ({number(found.transitions)} transitions)"),
+        ("bytes per step", f"{number(found.bytes_per_step)} ({size(found.bytes_per_step * found.steps)} in all)"),
         ("steps per episode", _spread(found.lengths)),
         ("returns", _spread(found.returns)),
         ("ends", ", ".join(f"{count:,} {end}" for end, count in found.ends.items())),
     ]
     if found.unreadable:
-        counts.append(("unreadable", number(found.unreadable), f"first: {found.first_error}"))
+        counts.append(("unreadable", f"{number(found.unreadable)}, first: {found.first_error}"))
     print_table("counts", counts)
     print_table("fields", [(name, _type(field), _limits(field)) for name, field in found.fields.items()])
     print_table("details", [(key, value) for key, value in found.details.items() if value not in (None, "", [], {})])

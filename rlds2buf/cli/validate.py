@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rlds2buf.cli.arguments import json_flag, nonfinite_flag, source_arguments
+from rlds2buf.cli.arguments import json_flag, nonfinite_flag, open_source, source_arguments
 from rlds2buf.cli.failures import INVALID
 from rlds2buf.cli.output import print_json
 
@@ -26,7 +26,7 @@ def command(ctx: click.Context, source: str, how: dict[str, Any], allow_nonfinit
     import rlds2buf
     from rlds2buf.progress import Tracked
 
-    with rlds2buf.open_source(source, **how) as opened:
+    with open_source(source, how) as opened:
         report = rlds2buf.validate(Tracked(opened, "validate"), allow_nonfinite=allow_nonfinite)
     if as_json:
         print_json(report.to_json())

@@ -42,7 +42,13 @@ class MemorySink(Sink):
         self._kept = len(self.episodes)
 
     def write(self, episode: Episode) -> int:
-        """Append; one item."""
+        """Append; one item.
+
+        Raises:
+            SpecMismatch: it does not fit the spec; nothing was appended.
+        """
+        assert self.spec is not None, "write before open"
+        self.spec.check(episode)
         self.episodes.append(episode)
         return 1
 
