@@ -19,6 +19,9 @@ from rlds2buf.errors import EpisodeError
 __all__ = ["Checker", "Issue", "ValidationReport", "issue_of", "validate"]
 
 MAX_DETAILS = 20
+"""Findings kept per rule."""
+LINES = 5
+"""Of these, how many a report prints."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,7 +224,7 @@ class ValidationReport:
         ]
         order = [rule for rule in RULES if rule in self.counts] + [r for r in self.counts if r not in RULES]
         for rule in order:
-            shown = [issue for issue in self.issues if issue.rule == rule]
+            shown = [issue for issue in self.issues if issue.rule == rule][:LINES]
             lines.append(f"{_severity(rule)} {rule} ({self.counts[rule]})")
             lines += [f"  {_place(issue, self.source)}{issue.message}" for issue in shown]
             if self.counts[rule] > len(shown):
@@ -287,7 +290,9 @@ def _many(count: int, noun: str) -> str:
 
 
 def _place(issue: Issue, source: str) -> str:
-    where = [] if issue.source is None or issue.source == source else [issue.source]
+    # A file inside the dataset's folder by its name alone; a split may follow the folder's name.
+    folder = source.split(" [")[0]
+    where = [] if issue.source in (None, source, folder) else [str(issue.source).removeprefix(folder + "/")]
     if issue.episode is not None:
         where.append(f"episode {issue.episode}")
     if issue.step is not None:

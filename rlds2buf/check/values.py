@@ -19,6 +19,8 @@ __all__ = ["Columns", "discount_faults", "final_reward_faults", "nonfinite_fault
 Columns = Iterable[tuple[nest.Path, np.ndarray]]
 """Paths and columns ``[N, ...]``, as :meth:`~rlds2buf.core.episode.Episode.flatten` gives them."""
 
+_NO_SUCCESSOR = "the end is cut, so no observation follows it (--final-transition keep is for terminal ends)"
+
 _PADDED = frozenset(("action", "reward", "discount"))
 """The fields whose last row starts no transition."""
 
@@ -71,10 +73,8 @@ def final_reward_faults(episode: Episode) -> list[Fault]:
     for path, column in _numbers(episode.reward, "reward"):
         last = column[-1]
         if np.count_nonzero(last) and np.isfinite(last).all():
-            message = (
-                f"the last step's reward {_short(last)} starts no transition and never reaches a learner; "
-                "if it and the action are real, --final-transition keep keeps them"
-            )
+            what = "--final-transition keep keeps it" if episode.end == "terminated" else _NO_SUCCESSOR
+            message = f"the last step's reward {_short(last)} starts no transition and never reaches a learner; {what}"
             faults.append(Fault("final-reward", message, len(column) - 1, nest.path_name(path)))
     return faults
 

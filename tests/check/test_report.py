@@ -91,7 +91,7 @@ def test_details_are_limited_and_counts_are_not():
     bad = [good(seed=i, index=i, is_last=np.zeros(30, bool)) for i in range(50)]
     report = validate(Listed(bad))
     assert report.counts == {"last-missing": 50} and len(report.issues) == 20 and report.rejected == 50
-    assert str(report).splitlines()[-1] == "  and 30 more"
+    assert str(report).splitlines()[-1] == "  and 45 more"
     assert len(validate(Listed(bad), max_details=3).issues) == 3
     assert validate(Listed(bad), limit=7).episodes == 7
 
@@ -110,6 +110,16 @@ def test_the_report_as_text_and_as_json():
     assert lines[0] == "walks: not valid. 3 episodes, 61 steps: 1 error in 1 episode, 2 warnings"
     assert lines[1] == "error first-missing (1)"
     assert lines[2] == "  episode 2, step 0, is_first: episode does not start with is_first"
+
+
+def test_the_report_names_files_inside_the_dataset_by_their_name():
+    report = ValidationReport("data/set/1.0.0 [train]")
+    report.add(Issue("nonfinite", "error", 3, None, "reward", "wrong", "data/set/1.0.0/a.tfrecord"))
+    report.add(Issue("nonfinite", "error", 4, 1, None, "wrong", "elsewhere/b.tfrecord"))
+    assert str(report).splitlines()[2:] == [
+        "  a.tfrecord, episode 3, reward: wrong",
+        "  elsewhere/b.tfrecord, episode 4, step 1: wrong",
+    ]
 
 
 def test_progress_is_told_after_every_episode():

@@ -112,9 +112,12 @@ def test_a_terminal_whose_transition_keeps_its_discount(end, discount, warned):
 
 
 def test_the_last_reward_is_named_with_the_option_that_keeps_it():
-    (fault,) = final_reward_faults(Episode(observation=np.zeros(3), reward=np.array([0, 0, 2.5])))
+    reward = np.array([0, 0, 2.5])
+    (fault,) = final_reward_faults(Episode(observation=np.zeros(3), reward=reward, **flags(3, "terminated")))
     assert (fault.rule, fault.step, fault.path) == ("final-reward", 2, "reward")
-    assert "2.5" in fault.message and "--final-transition keep" in fault.message
+    assert "2.5" in fault.message and "--final-transition keep keeps it" in fault.message
+    (fault,) = final_reward_faults(Episode(observation=np.zeros(3), reward=reward))
+    assert "no observation follows it" in fault.message  # so that keeping it is not promised
     assert final_reward_faults(Episode(observation=np.zeros(3), reward=np.array([1, 1, 0.0]))) == []
     assert final_reward_faults(Episode(observation=np.zeros(3))) == []
     assert len(final_reward_faults(Episode(observation=np.zeros(2), reward=np.array([[0, 0], [0, 1]])))) == 1
