@@ -10,7 +10,7 @@ import numpy as np
 from rlds2buf.buffers.advantages import AdvantageSettings
 from rlds2buf.buffers.paths import Paths
 from rlds2buf.buffers.rollout import Rollout
-from rlds2buf.buffers.spaces import step_spec
+from rlds2buf.buffers.spaces import number_field, step_spec
 from rlds2buf.buffers.step_field import StepField, done_code
 from rlds2buf.buffers.tensors import Device, to_numpy
 from rlds2buf.core import nest
@@ -165,7 +165,7 @@ class OnPolicyBuffer:
         self._extras: dict[str, nest.Nest] = {}
         self._new_field("observation", spec.observation)
         self._new_field("action", spec.action)
-        number = FieldSpec((), _number_dtype(spec))
+        number = number_field(spec)
         for name in _NUMBERS:
             self._new_field(name, number)
         for name, structure in spec.extras.items():
@@ -377,10 +377,3 @@ class OnPolicyBuffer:
 
 
 _RESERVED = frozenset(("is_done", "terminated", "truncated", "final_value_r", "final_value_c", "env", *Rollout._fields))
-
-
-def _number_dtype(spec: StepSpec) -> np.dtype:
-    reward = spec.reward
-    if isinstance(reward, FieldSpec) and reward.dtype == np.float64:
-        return np.dtype(np.float64)
-    return np.dtype(np.float32)

@@ -10,7 +10,7 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.core.spec import FieldSpec, StepSpec
 
-__all__ = ["spec_of_spaces", "step_spec"]
+__all__ = ["number_field", "spec_of_spaces", "step_spec"]
 
 
 def step_spec(spec_or_spaces: Any) -> StepSpec:
@@ -43,6 +43,12 @@ def spec_of_spaces(observation_space: Any, action_space: Any) -> StepSpec:
         action=_fields(action_space, "action"),
         discount=None,
     )
+
+
+def number_field(spec: StepSpec) -> FieldSpec:
+    """The field of a reward, cost, value or log probability: float64 if the spec's reward is, else float32."""
+    wide = isinstance(spec.reward, FieldSpec) and spec.reward.dtype == np.float64
+    return FieldSpec((), np.dtype(np.float64 if wide else np.float32))
 
 
 def _fields(space: Any, name: str) -> nest.Nest:
