@@ -234,7 +234,7 @@ class SnapshotWriter:
             self.episodes, self._rows, self._items = journal["episodes"], journal["rows"], journal["items"]
             self.notes = journal["notes"]
             for i, vocabulary in self._encoder.vocabularies.items():
-                strings = journal["strings"]["/".join(map(str, self._encoder.paths[i]))]
+                strings = journal["strings"][self._encoder.names[i]]
                 vocabulary.__init__(text.encode("latin-1") for text in strings)  # type: ignore[misc]
         self._columns = [
             self._folder.column(name, array.shape[1:], array.dtype)
@@ -247,7 +247,7 @@ class SnapshotWriter:
     def _strings(self) -> dict[str, list[str]]:
         store = self._encoder
         return {
-            "/".join(map(str, store.paths[i])): [text.decode("latin-1") for text in vocabulary.strings]
+            store.names[i]: [text.decode("latin-1") for text in vocabulary.strings]
             for i, vocabulary in store.vocabularies.items()
         }
 

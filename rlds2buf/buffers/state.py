@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlds2buf.buffers.vocabulary import Vocabulary
-from rlds2buf.core import nest
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError
 
@@ -37,7 +36,7 @@ def describe(buffer: Buffer) -> dict[str, Any]:
         "rng": buffer._rng.bit_generator.state,
         "sampler": buffer._sampler.state(),
         "strings": {
-            nest.path_name(store.paths[i]): [text.decode("latin-1") for text in vocabulary.strings]
+            store.names[i]: [text.decode("latin-1") for text in vocabulary.strings]
             for i, vocabulary in store.vocabularies.items()
         },
     }
@@ -60,7 +59,7 @@ def restore(buffer: Buffer, state: Mapping[str, Any], arrays: Mapping[str, np.nd
         if not 0 <= store.num_rows <= store.slots:
             raise SnapshotCorrupt(f"{store.num_rows} rows in columns of {store.slots}")
         for i in store.vocabularies:
-            strings = state["strings"][nest.path_name(store.paths[i])]
+            strings = state["strings"][store.names[i]]
             store.vocabularies[i] = Vocabulary([text.encode("latin-1") for text in strings])
         buffer._remover.limit = int(state["capacity"])
         buffer._remover.unit = state["capacity_unit"]

@@ -57,6 +57,7 @@ class RowStore:
 
     Attributes:
         paths: the data columns' paths, in :meth:`StepSpec.fields` order, flags left out.
+        names: of the columns, from the paths; unique.
         columns: one array ``[slots, ...]`` per path; strings as int32 codes of `vocabularies`.
         flags: ``[slots] uint8``.
         own: next observations of rows with OWN_NEXT, one array per observation leaf, or None.
@@ -82,7 +83,8 @@ class RowStore:
         self.fields = [field for _, field in fields]
         self.observation = [i for i, path in enumerate(self.paths) if path[0] == "observation"]
         self.vocabularies = {i: Vocabulary() for i, field in enumerate(self.fields) if field.is_string}
-        self.columns = [self._new(nest.path_name(path), field) for path, field in fields]
+        self.names = [_column_name(path) for path in self.paths]
+        self.columns = [self._new(name, field) for name, field in zip(self.names, self.fields, strict=True)]
         self.flags = allocate("flags", (slots,), np.dtype(np.uint8))
         self.own: list[np.ndarray] | None = None
         self.source: np.ndarray | None = None
@@ -142,9 +144,7 @@ class RowStore:
         if own is not None:
             own = self._encode(own, self.observation)
             if self.own is None:
-                self.own = [
-                    self._new(f"next_{nest.path_name(self.paths[i])}", self.fields[i]) for i in self.observation
-                ]
+                self.own = [self._new(f"next_{self.names[i]}", self.fields[i]) for i in self.observation]
         if self.source is None and np.any(source):
             self.source = self.allocate("source", (self.slots,), np.dtype(np.uint32))
             self.source[:] = 0  # what is held already is of source 0
@@ -195,7 +195,7 @@ class RowStore:
                 new[run] = old[span]
             return new
 
-        names = [nest.path_name(path) for path in self.paths]
+        names = self.names
         links = self.links
         if links is not None:
             # Links are slots: turn them into places in the new order while the old order is known.
@@ -215,12 +215,11 @@ class RowStore:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every allocated column by its name."""
-        named = {nest.path_name(path): column for path, column in zip(self.paths, self.columns, strict=True)}
+        named = dict(zip(self.names, self.columns, strict=True))
         named["flags"] = self.flags
         if self.own is not None:
             named.update(
-                (f"next_{nest.path_name(self.paths[i])}", column)
-                for i, column in zip(self.observation, self.own, strict=True)
+                (f"next_{self.names[i]}", column) for i, column in zip(self.observation, self.own, strict=True)
             )
         if self.source is not None:
             named["source"] = self.source
@@ -239,7 +238,7 @@ class RowStore:
 
     def adopt(self, arrays: Mapping[str, np.ndarray], *, base: int, oldest: int, newest: int) -> None:
         """Take these columns (as :meth:`arrays` names them) as they are, slot 0 being that of key `base`."""
-        names = [nest.path_name(path) for path in self.paths]
+        names = self.names
         self.columns = [arrays[name] for name in names]
         self.flags = arrays["flags"]
         own = [f"next_{names[i]}" for i in self.observation]
@@ -264,3 +263,8 @@ class RowStore:
             self.vocabularies[i].encode(column) if i in self.vocabularies else column
             for i, column in zip(ids, columns, strict=True)
         ]
+
+
+def _column_name(path: nest.Path) -> str:
+    """``observation/arm``; a slash inside a key is written ``~1`` (as in RFC 6901), so that no two names meet."""
+    return "/".join(str(part).replace("~", "~0").replace("/", "~1") for part in path)
