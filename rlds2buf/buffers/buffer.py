@@ -19,7 +19,7 @@ from rlds2buf.buffers.storage import Allocator, RowStore, in_memory
 from rlds2buf.core.fields import CONTINUE, FINAL_ROW
 from rlds2buf.core.sample import Sample, SampleInfo, Trajectory, Transition
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import NotEnoughItems, UnknownKey
+from rlds2buf.errors import NotEnoughItems, SnapshotExists, UnknownKey
 from rlds2buf.kernels.chain import BREAK, CODE
 
 __all__ = ["Buffer"]
@@ -262,10 +262,12 @@ class Buffer:
         with self._lock:
             if provenance is not None:
                 self.provenance = dict(provenance)
-            if path is not None:
-                save_buffer(self, Path(path), overwrite=overwrite)
-            elif self._home is not None:
+            if self._home is not None and (path is None or Path(path).resolve() == self._home.path):
+                if path is not None and not overwrite:
+                    raise SnapshotExists(f"{path}: is this buffer's own folder; save() without a path keeps it whole")
                 self._home.save(self)
+            elif path is not None:
+                save_buffer(self, Path(path), overwrite=overwrite)
             else:
                 raise ValueError("save needs a path: this buffer has no directory of its own")
 

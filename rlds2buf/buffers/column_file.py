@@ -121,14 +121,14 @@ def open_column(path: Path, shape: tuple[int, ...], dtype: str, *, writable: boo
         array.flags.writeable = writable
         return array
     try:
-        array = np.lib.format.open_memmap(path, mode="r+" if writable else "r")
+        array = np.lib.format.open_memmap(path, mode="r")  # for writing, numpy would stretch a short file with zeros
     except FileNotFoundError as cause:
         raise SnapshotCorrupt(f"{path}: the file is missing") from cause
-    except (OSError, ValueError) as cause:
+    except Exception as cause:  # numpy evaluates the header as Python, so damage there is a SyntaxError or worse
         raise SnapshotCorrupt(f"{path}: {cause}") from cause
     if array.shape != shape or array.dtype != np.dtype(dtype):
         raise SnapshotCorrupt(f"{path}: holds {array.dtype}{list(array.shape)}, the manifest says {dtype}{list(shape)}")
-    return array
+    return np.lib.format.open_memmap(path, mode="r+") if writable else array
 
 
 def checksum(array: np.ndarray) -> int:

@@ -61,7 +61,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         body = json.loads((folder / _NAME).read_text(encoding="utf-8"))
     except FileNotFoundError as cause:
         raise SnapshotCorrupt(f"{folder}: no {_NAME}; not a saved buffer, or an unfinished one") from cause
-    except (OSError, ValueError) as cause:
+    except (OSError, ValueError, RecursionError) as cause:
         raise SnapshotCorrupt(f"{folder / _NAME}: {cause}") from cause
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise SnapshotCorrupt(f"{folder / _NAME}: not the manifest of a saved buffer")
@@ -78,7 +78,7 @@ def is_buffer(folder: Path) -> bool:
     """Whether a folder holds a saved buffer, whole or not."""
     try:
         return bool(json.loads((folder / _NAME).read_text(encoding="utf-8")).get("format") == FORMAT)
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return False
 
 
