@@ -17,6 +17,7 @@ from rlds2buf.errors import EpisodeError, SourceFormatError
 from rlds2buf.sources.base import Source
 from rlds2buf.sources.cuts import Cuts, cut
 from rlds2buf.sources.d4rl_layout import Layout, flagged_rows
+from rlds2buf.sources.fingerprint import fingerprint_files
 from rlds2buf.sources.hdf5_file import describe_value, open_hdf5, read_value, tree
 from rlds2buf.sources.hdf5_rows import LibraryRows, RawRows, rows_of
 
@@ -176,9 +177,8 @@ class D4rlHdf5Source(Source):
         }
 
     def fingerprint(self) -> str:
-        stat = os.stat(self.path)
         options = f"{self._max_episode_steps},{self._reward_shift},{self._infos}"
-        return f"d4rl:{self.name}:{stat.st_size}:{stat.st_mtime_ns}:{options}"
+        return f"d4rl:{fingerprint_files([self.path])}:{options}"
 
     @functools.cached_property
     def _cuts(self) -> Cuts:

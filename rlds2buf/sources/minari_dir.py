@@ -17,6 +17,7 @@ from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import FieldSpec, StepSpec, spec_of
 from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound
 from rlds2buf.sources.base import Source
+from rlds2buf.sources.fingerprint import fingerprint_files
 from rlds2buf.sources.hdf5_file import open_hdf5
 from rlds2buf.sources.minari_episode import read_episode
 from rlds2buf.sources.spaces import space_specs
@@ -130,9 +131,7 @@ class MinariDirSource(Source):
         return {**known, "env_id": _environment(self._metadata), "ignored": self._ignored}
 
     def fingerprint(self) -> str:
-        stats = [os.stat(path) for path in (self._file, self._metadata_file)]
-        files = ":".join(f"{stat.st_size}:{stat.st_mtime_ns}" for stat in stats)
-        return f"minari:{self.name}:{files}:{self._infos}"
+        return f"minari:{fingerprint_files([self._file, self._metadata_file])}:{self._infos}"
 
     @functools.cached_property
     def _spec(self) -> StepSpec:

@@ -1,0 +1,149 @@
+"""What every source promises, whatever it reads.
+
+A test class inherits :class:`SourceContract` and gives a fixture `make_source`: a function that
+opens the same data anew each time.  Where the data can be changed it gives `change` too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlds2buf import Episode, EpisodeError
+from rlds2buf.core import nest
+from rlds2buf.core.fields import FLAG_FIELDS
+from rlds2buf.sources.base import Source
+
+__all__ = ["MakeSource", "SourceContract", "assert_same_episode"]
+
+MakeSource = Callable[[], Source]
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    if one.dtype == object:
+        return one.shape == other.shape and bool(np.all(one == other))
+    return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
+def assert_same_episode(one: Episode, other: Episode) -> None:
+    """Both have the same fields with the same values, dtypes and shapes, and the same metadata keys."""
+    columns, others = dict(one.flatten()), dict(other.flatten())
+    assert list(columns) == list(others)
+    for path, column in columns.items():
+        assert _same(column, others[path]), f"{nest.path_name(path)} differs in {one} and {other}"
+    assert list(one.metadata) == list(other.metadata)
+    assert one.derived == other.derived
+
+
+class SourceContract:
+    """The shared suite."""
+
+    @pytest.fixture
+    def make_source(self) -> MakeSource:
+        """Opens the data under test."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def source(self, make_source: MakeSource) -> Iterator[Source]:
+        with make_source() as source:
+            yield source
+
+    def test_names_itself(self, source: Source) -> None:
+        assert source.name and source.format
+        assert source.name in repr(source)
+
+    def test_iterates_again_with_equal_results(self, source: Source) -> None:
+        first, second = list(source), list(source)
+        assert first and len(first) == len(second)
+        for one, other in zip(first, second, strict=True):
+            assert_same_episode(one, other)
+
+    def test_two_iterations_at_a_time_do_not_meet(self, source: Source) -> None:
+        ahead = iter(source)
+        next(ahead, None)
+        for one, other in zip(source.read(1), ahead, strict=True):
+            assert isinstance(one, Episode)
+            assert_same_episode(one, other)
+
+    def test_opened_twice_it_gives_the_same(self, make_source: MakeSource) -> None:
+        for one, other in zip(make_source(), make_source(), strict=True):
+            assert_same_episode(one, other)
+
+    def test_every_episode_fits_the_spec(self, source: Source) -> None:
+        for episode in source:
+            source.spec.check(episode)
+
+    def test_spec_survives_json(self, source: Source) -> None:
+        assert type(source.spec).from_json(json.loads(json.dumps(source.spec.to_json()))) == source.spec
+
+    def test_counts_agree_with_a_full_pass(self, source: Source) -> None:
+        lengths = [episode.num_steps for episode in source]
+        assert source.num_episodes in (None, len(lengths))
+        assert source.num_steps in (None, sum(lengths))
+
+    def test_columns_are_equally_long_and_flags_boolean(self, source: Source) -> None:
+        for episode in source:
+            for path, column in episode.flatten():
+                assert len(column) == episode.num_steps, nest.path_name(path)
+            for name in FLAG_FIELDS:
+                assert getattr(episode, name).dtype == np.bool_
+
+    def test_episodes_know_where_they_come_from(self, source: Source) -> None:
+        for number, episode in enumerate(source):
+            assert episode.index == number
+            assert episode.source
+
+    def test_read_gives_the_slice(self, source: Source) -> None:
+        everything = list(source)
+        count = len(everything)
+        for start, stop in [(0, 1), (0, count), (count // 2, None), (1, count + 5), (count, None), (count + 3, None)]:
+            part = list(source.read(start, stop))
+            assert len(part) == len(everything[start:stop])
+            for one, other in zip(part, everything[start:stop], strict=True):
+                assert isinstance(one, Episode)
+                assert one.index == other.index
+                assert_same_episode(one, other)
+
+    def test_read_stops_anywhere(self, source: Source) -> None:
+        reading = source.read()
+        first = next(reading)
+        reading.close()  # type: ignore[attr-defined]
+        assert not isinstance(first, EpisodeError)
+        assert_same_episode(first, next(iter(source)))
+
+    def test_writing_to_an_episode_does_not_change_the_next_pass(self, source: Source) -> None:
+        before = [{path: column.copy() for path, column in episode.flatten()} for episode in source]
+        if source.format != "memory":
+            for episode in source:
+                for _, column in episode.flatten():
+                    if column.flags.writeable and column.dtype != object:
+                        column[...] = 0
+        for episode, kept in zip(source, before, strict=True):
+            for path, column in episode.flatten():
+                assert _same(column, kept[path]), nest.path_name(path)
+
+    def test_fingerprint_is_stable(self, make_source: MakeSource) -> None:
+        assert make_source().fingerprint() == make_source().fingerprint()
+
+    def test_fingerprint_changes_with_the_content(self, make_source: MakeSource, change: Callable[[], Any]) -> None:
+        before = make_source().fingerprint()
+        change()
+        assert make_source().fingerprint() != before
+
+    def test_details_are_plain_json(self, source: Source) -> None:
+        details = source.details()
+        assert json.loads(json.dumps(details, allow_nan=False)) == details
+
+    def test_close_is_idempotent(self, make_source: MakeSource) -> None:
+        source = make_source()
+        list(source)
+        source.close()
+        source.close()
+
+    def test_is_a_context_manager(self, make_source: MakeSource) -> None:
+        with make_source() as source:
+            assert next(iter(source)).num_steps > 0
