@@ -33,7 +33,8 @@ def transitions(episode: Episode, *, n_step: int = 1, gamma: float = 1.0) -> Tra
         Action and reward are None where the data have none.
 
     Raises:
-        EpisodeError: the episode has no observation, or no reward and `n_step` is above 1.
+        EpisodeError: the episode has no observation; its discounts are nested; or `n_step` is above
+            1, and there is no reward, a nest of them, or more than one discount per step.
         ValueError: `n_step` or `gamma` is out of range.
 
     >>> ep = Episode(observation=np.arange(4.0), action=np.zeros(4), reward=np.array([1.0, 2, 4, 0]),
@@ -60,6 +61,9 @@ def transitions(episode: Episode, *, n_step: int = 1, gamma: float = 1.0) -> Tra
         successor: Any = slice(1, count + 1)
     else:
         steps = np.minimum(n_step, count - np.arange(count)).astype(np.int32)
+        for name, column in (("reward", reward), ("discount", discount)):
+            if not isinstance(column, np.ndarray) or (name == "discount" and column.ndim > 1):
+                raise _unfit(episode, name, "n-step sums need one array of rewards and one discount per step")
         total, product = _n_step_sums(reward[:count], discount, n_step, gamma)
         successor = np.arange(count) + steps
         is_done = is_done[successor - 1] if count else is_done
@@ -89,6 +93,8 @@ def one_step_discount(episode: Episode, is_done: np.ndarray) -> np.ndarray:
     count = len(is_done)
     if episode.discount is None:
         discount = np.ones(count, np.float32)
+    elif not isinstance(episode.discount, np.ndarray):
+        raise _unfit(episode, "discount", "a transition has one discount, not a nest of them")
     else:
         logged = episode.discount[:count]
         discount = logged.astype(logged.dtype if logged.dtype.kind == "f" else np.float32)
@@ -104,14 +110,12 @@ def need(episode: Episode, name: str) -> nest.Nest:
     """
     value = getattr(episode, name)
     if value is None:
-        raise EpisodeError(
-            "the data have no such field, and this view needs it",
-            source=episode.source,
-            episode=episode.index,
-            path=name,
-            rule="missing-field",
-        )
+        raise _unfit(episode, name, "the data have no such field, and this view needs it")
     return value
+
+
+def _unfit(episode: Episode, name: str, message: str) -> EpisodeError:
+    return EpisodeError(message, source=episode.source, episode=episode.index, path=name, rule="missing-field")
 
 
 def _n_step_sums(reward: np.ndarray, discount: np.ndarray, n: int, gamma: float) -> tuple[np.ndarray, np.ndarray]:

@@ -11,6 +11,7 @@ from rlds2buf.check import rules
 from rlds2buf.check.report import Checker, Issue, ValidationReport, issue_of
 from rlds2buf.check.rules import RULES
 from tests.check.episodes import Listed, flags, good
+from tests.data import ROOT
 
 
 def test_good_episodes_have_no_findings():
@@ -142,6 +143,12 @@ def test_the_table_of_rules_lists_every_rule_with_its_severity():
     listed = re.findall(r"^([a-z-]+) +(error|warning) ", rules.__doc__, re.M)
     assert listed == [(rule.id, rule.severity) for rule in RULES.values()]
     assert all(issubclass(rule.error, errors.EpisodeError) for rule in RULES.values())
+
+
+def test_every_rule_that_an_error_names_is_in_the_table():
+    sources = (ROOT / "rlds2buf").rglob("*.py")
+    named = {rule for path in sources for rule in re.findall(r'rule="([a-z-]+)"', path.read_text())}
+    assert "empty-episode" in named and named <= set(RULES)
 
 
 def test_a_report_counts_rules_it_does_not_know_as_errors():

@@ -169,3 +169,18 @@ def test_data_without_actions_and_rewards_still_have_transitions():
 def test_nested_rewards_go_leaf_by_leaf():
     batch = transitions(Episode(observation=np.arange(3), reward={"task": np.arange(3.0), "cost": np.ones(3)}))
     assert {name: leaf.tolist() for name, leaf in batch.reward.items()} == {"task": [0, 1], "cost": [1, 1]}
+
+
+@pytest.mark.parametrize(
+    "fields, n_step, path",
+    [
+        ({"discount": {"a": np.ones(3)}}, 1, "discount"),
+        ({"discount": np.ones((3, 1))}, 2, "discount"),
+        ({"reward": {"a": np.ones(3)}}, 2, "reward"),
+    ],
+)
+def test_rewards_and_discounts_that_can_not_be_summed_are_named(fields, n_step, path):
+    episode = Episode(**{"observation": np.zeros(3), "reward": np.zeros(3), **fields}, index=1)
+    with pytest.raises(errors.EpisodeError) as caught:
+        transitions(episode, n_step=n_step)
+    assert (caught.value.path, caught.value.episode) == (path, 1)
