@@ -80,7 +80,13 @@ def _choose(uri: Any, name: str | None) -> tuple[Format | ObjectFormat, Any]:
         return SCHEMES[scheme], uri
     if isinstance(uri, str | os.PathLike):
         path = Path(os.path.expanduser(os.fspath(uri)))
-        return (every[name] if name is not None else _by_looking(path)), path
+        if name is None:
+            return _by_looking(path), path
+        if isinstance(every[name], ObjectFormat):
+            raise TypeError(f"{every[name].what} is not read from a path")
+        return every[name], path
+    if name is not None and isinstance(every[name], Format):
+        raise TypeError(f"{every[name].what} is read from a path, got {type(uri).__name__}")
     for entry in OBJECTS:
         if entry.name == name or (name is None and entry.fits(uri)):
             return entry, uri
