@@ -48,22 +48,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError:  # not the main thread: leave signals alone
         previous = None
     try:
-        # A command's own exit code (validate: 1) comes back as the result.
-        result = cli.main(args=given, prog_name="rlds2buf", standalone_mode=False)
-        sys.stdout.flush()
-        return result if isinstance(result, int) else 0
+        return _run(given)
     except BrokenPipeError:
         # The reader (head, less) has gone; keep the interpreter's own flush at exit from complaining.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else failures.BUG
-    except BaseException as error:
-        _say(error, as_json="--json" in given)
-        return failures.exit_code(error)
     finally:
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)
+
+
+def _run(given: list[str]) -> int:
+    """One command line, to its exit code.
+
+    Raises:
+        BrokenPipeError: nobody reads the output any more.
+    """
+    try:
+        with cli.make_context("rlds2buf", given) as ctx:
+            cli.invoke(ctx)
+        code = 0
+    except BrokenPipeError:
+        raise
+    except click.exceptions.Exit as done:  # --help, or a command's own exit code (validate: 1)
+        code = done.exit_code
+    except SystemExit as stop:  # SIGTERM
+        code = stop.code if isinstance(stop.code, int) else failures.BUG
+    except BaseException as error:
+        _say(error, as_json="--json" in given)
+        code = failures.exit_code(error)
+    sys.stdout.flush()
+    return code
 
 
 def _say(error: BaseException, *, as_json: bool) -> None:
