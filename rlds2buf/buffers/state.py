@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlds2buf.buffers.storage import OWN_NEXT
 from rlds2buf.buffers.vocabulary import Vocabulary
-from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError
+from rlds2buf.kernels.chain import LINKED
 
 if TYPE_CHECKING:
     from rlds2buf.buffers.buffer import Buffer
@@ -46,28 +48,32 @@ def restore(buffer: Buffer, state: Mapping[str, Any], arrays: Mapping[str, np.nd
     """Fill a buffer of the same kind and spec; `arrays` are used as they are, not copied.
 
     Raises:
-        SnapshotCorrupt: something is missing or does not fit together.
+        SnapshotCorrupt: something is missing or does not fit together; rows and counts were not changed.
     """
-    store = buffer._store
+    store, rng = buffer._store, np.random.default_rng()
     try:
+        vocabularies = {
+            i: Vocabulary([text.encode("latin-1") for text in state["strings"][store.names[i]]])
+            for i in store.vocabularies
+        }
+        limit, unit = int(state["capacity"]), str(state["capacity_unit"])
+        lengths = [int(rows) for rows in state["episode_rows"]]
+        waiting = {int(source): int(key) for source, key in state["open"].items()}
+        added, evicted, sampled = (int(state["counts"][name]) for name in ("added", "evicted", "sampled"))
+        if state["rng"] is not None:
+            rng.bit_generator.state = state["rng"]
         store.adopt(
             {name: array for name, array in arrays.items() if not name.startswith("sampler/")},
             base=int(state["base"]),
             oldest=int(state["oldest"]),
             newest=int(state["newest"]),
         )
-        if not 0 <= store.num_rows <= store.slots:
-            raise SnapshotCorrupt(f"{store.num_rows} rows in columns of {store.slots}")
-        for i in store.vocabularies:
-            strings = state["strings"][store.names[i]]
-            store.vocabularies[i] = Vocabulary([text.encode("latin-1") for text in strings])
-        buffer._remover.limit = int(state["capacity"])
-        buffer._remover.unit = state["capacity_unit"]
+        store.vocabularies.update(vocabularies)
+        buffer._remover.limit, buffer._remover.unit = limit, unit
         buffer._remover.lengths.clear()
-        buffer._remover.lengths.extend(state["episode_rows"])
-        buffer._open = {int(source): int(key) for source, key in state["open"].items()}
-        counts = state["counts"]
-        buffer._added, buffer._evicted, buffer._sampled = counts["added"], counts["evicted"], counts["sampled"]
+        buffer._remover.lengths.extend(lengths)
+        buffer._open = waiting
+        buffer._added, buffer._evicted, buffer._sampled = added, evicted, sampled
         if state["rng"] is not None:
             buffer._rng.bit_generator.state = state["rng"]
         saved = {name[len("sampler/") :]: array for name, array in arrays.items() if name.startswith("sampler/")}
@@ -87,8 +93,12 @@ def set_state(buffer: Buffer, state: Mapping[str, Any]) -> None:
     """Put the buffer into a state that :func:`get_state` gave.
 
     Raises:
-        SnapshotError: the state is of another kind, spec, capacity or version; nothing was changed.
+        SnapshotError: the state is of another kind, spec, capacity or version, or not whole; nothing
+            was changed.
     """
+    missing = {*describe(buffer), "version", "arrays"} - set(state)
+    if missing:
+        raise SnapshotError(f"the state lacks {', '.join(sorted(missing))}")
     if state.get("version") != 1:
         raise SnapshotError(f"the state has version {state.get('version')!r}, expected 1")
     for name, mine in (
@@ -98,9 +108,14 @@ def set_state(buffer: Buffer, state: Mapping[str, Any]) -> None:
     ):
         if state.get(name) != mine:
             raise SnapshotError(f"the state is of a buffer with {name} {state.get(name)!r}, this one has {mine!r}")
-    if StepSpec.from_json(state["spec"]).to_json() != buffer.spec.to_json():
+    if json.dumps(state["spec"], sort_keys=True, default=str) != json.dumps(buffer.spec.to_json(), sort_keys=True):
         raise SnapshotError("the state is of a buffer with another spec")
     slots = max(buffer._store.slots, int(state["newest"]) - int(state["oldest"]))
     arrays = {name: np.array(array) for name, array in state["arrays"].items()}
+    flags = arrays.get("flags", np.zeros(0, np.uint8))
+    own = {f"next_{buffer._store.names[i]}" for i in buffer._store.observation}
+    for flag, needed in ((OWN_NEXT, own), (LINKED, {"links"})):
+        if np.any(flags & np.uint8(flag)) and not needed <= set(arrays):
+            raise SnapshotCorrupt(f"the state lacks {', '.join(sorted(needed - set(arrays)))}")
     restore(buffer, state, arrays)
     buffer._relay(slots)

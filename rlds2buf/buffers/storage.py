@@ -237,15 +237,31 @@ class RowStore:
         return ordered
 
     def adopt(self, arrays: Mapping[str, np.ndarray], *, base: int, oldest: int, newest: int) -> None:
-        """Take these columns (as :meth:`arrays` names them) as they are, slot 0 being that of key `base`."""
+        """Take these columns (as :meth:`arrays` names them) as they are, slot 0 being that of key `base`.
+
+        Raises:
+            KeyError, ValueError: a column is missing or of another shape or dtype, or there are more
+                rows than slots; nothing was changed.
+        """
         names = self.names
-        self.columns = [arrays[name] for name in names]
+        columns = [arrays[name] for name in names]
+        own_names = [f"next_{names[i]}" for i in self.observation]
+        own = [arrays[name] for name in own_names] if any(name in arrays for name in own_names) else None
+        slots = len(arrays["flags"])
+        # Rows are gathered by address: a column of another size must never get that far.
+        likes = [*self.columns, *([self.columns[i] for i in self.observation] if own else [])]
+        for name, column, like in zip([*names, *own_names], [*columns, *(own or [])], likes, strict=False):
+            _require(name, column, (slots, *like.shape[1:]), like.dtype)
+        for name, dtype in (("flags", np.uint8), ("source", np.uint32), ("links", np.int64)):
+            if name in arrays:
+                _require(name, arrays[name], (slots,), np.dtype(dtype))
+        if not (0 <= base <= oldest <= newest <= oldest + slots):
+            raise ValueError(f"rows {oldest} to {newest} from {base} do not fit into {slots} slots")
+        self.columns, self.own = columns, own
         self.flags = arrays["flags"]
-        own = [f"next_{names[i]}" for i in self.observation]
-        self.own = [arrays[name] for name in own] if own and own[0] in arrays else None
         self.source = arrays.get("source")
         self.links = arrays.get("links")
-        self.slots = len(self.flags)
+        self.slots = slots
         self.base, self.oldest, self.newest = base, oldest, newest
         self.layout += 1
         self.num_own = 0
@@ -263,6 +279,11 @@ class RowStore:
             self.vocabularies[i].encode(column) if i in self.vocabularies else column
             for i, column in zip(ids, columns, strict=True)
         ]
+
+
+def _require(name: str, column: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    if column.shape != shape or column.dtype != dtype:
+        raise ValueError(f"{name} is {column.dtype}{list(column.shape)}, expected {dtype}{list(shape)}")
 
 
 def _column_name(path: nest.Path) -> str:
