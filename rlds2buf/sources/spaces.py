@@ -44,7 +44,7 @@ def space_specs(space: Any) -> nest.Nest:
         return read(parsed)
     except SourceFormatError:
         raise
-    except (KeyError, TypeError, ValueError, OverflowError) as cause:
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as cause:
         raise SourceFormatError(f"not a space as Minari writes it ({cause!r}): {str(space)[:80]}") from cause
 
 
@@ -59,7 +59,10 @@ def is_image(spec: FieldSpec) -> bool:
 
 def _limit(values: Any, dtype: np.dtype, shape: tuple[int, ...], nothing: float) -> Any:
     """Limits as FieldSpec has them: one number where all are equal, None where none bounds."""
-    array = np.broadcast_to(np.asarray(values, dtype), shape)
+    given = np.asarray(values)
+    if dtype.kind in "iu" and ((given < np.iinfo(dtype).min).any() or (given > np.iinfo(dtype).max).any()):
+        raise ValueError(f"{dtype} has no {values}")
+    array = np.broadcast_to(given.astype(dtype), shape)
     if array.size == 0 or (dtype.kind == "f" and (array == nothing).all()):
         return None
     return array.flat[0].item() if (array == array.flat[0]).all() else array.tolist()
