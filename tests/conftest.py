@@ -1,4 +1,4 @@
-"""What is collected where: tests/full needs TensorFlow and Reverb, tests/minari needs Minari."""
+"""What is collected where: tests/full needs TensorFlow and Reverb, tests/minari Minari, tests/torch PyTorch."""
 
 from __future__ import annotations
 
@@ -9,3 +9,5 @@ if importlib.util.find_spec("tensorflow") is None:
     collect_ignore_glob.append("full/*")
 if importlib.util.find_spec("minari") is None:
     collect_ignore_glob.append("minari/*")
+if importlib.util.find_spec("torch") is None:
+    collect_ignore_glob.append("torch/*")
