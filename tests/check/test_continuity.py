@@ -154,3 +154,25 @@ def test_what_is_kept_does_not_alias_the_episode():
     check.faults(episode(first))
     first[:] = 77
     assert [f.rule for f in check.faults(episode(rows[30:]))] == ["no-reset"]
+
+
+@pytest.mark.parametrize("size, jumps", [(2.5, []), (3.5, [48])])
+def test_a_jump_goes_beyond_three_times_what_the_dimensions_do_anyway(size, jumps):
+    # Mostly still, now and then a quarter forth or back.
+    moves = np.zeros((100, 4))
+    moves[5::5] = 0.25
+    moves[10::10] = -0.25
+    moves[48] = -0.25 * size  # from a quarter away to the other side of the first row
+    rows = np.cumsum(moves, axis=0)
+    assert jump_rows(rows).tolist() == naive.jumps(rows.tolist()) == jumps
+
+
+@pytest.mark.parametrize("away, rules", [(0.4, ["no-reset"]), (0.7, [])])
+def test_the_course_of_the_last_step_may_be_left_by_half_an_ordinary_step(away, rules):
+    moves = np.ones((41, 3))
+    moves[-1] = 3.0  # the mean change is 1.05
+    rows = np.cumsum(moves, axis=0)
+    following = rows[-1] + 3.0 + away + np.zeros((2, 3))
+    check = ContinuityCheck()
+    check.faults(episode(rows))
+    assert [f.rule for f in check.faults(episode(following))] == rules
