@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,14 +13,15 @@ import numpy.typing as npt
 
 from rlds2buf.buffers.incoming import Block, blocks_of
 from rlds2buf.buffers.live import LiveFolder
+from rlds2buf.buffers.priorities import PrioritizedSampler, checked_priorities
 from rlds2buf.buffers.reader import Reader
 from rlds2buf.buffers.removers import Fifo
-from rlds2buf.buffers.samplers import Draw, UniformSampler, item_slots
+from rlds2buf.buffers.samplers import Draw, Sampler, item_slots
 from rlds2buf.buffers.storage import Allocator, RowStore, in_memory
 from rlds2buf.core.fields import CONTINUE, FINAL_ROW
 from rlds2buf.core.sample import Sample, SampleInfo, Trajectory, Transition
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import NotEnoughItems, SnapshotExists, UnknownKey
+from rlds2buf.errors import NotEnoughItems, ReplayError, SnapshotExists, UnknownKey
 from rlds2buf.kernels.chain import BREAK, CODE
 
 __all__ = ["Buffer"]
@@ -37,19 +39,22 @@ class Buffer:
         spec: of the rows.
         capacity: how much it holds, in `capacity_unit`.
         capacity_unit: ``"rows"``, ``"transitions"`` or ``"episodes"``.
+        kind: which factory made it, for example ``"circular"``.
         provenance: of a loaded buffer: its source, options and the rlds2buf version that wrote it.
     """
-
-    kind = "circular"
 
     def __init__(
         self,
         spec: StepSpec,
         store: RowStore,
         remover: Fifo,
-        sampler: UniformSampler,
+        sampler: Sampler,
         *,
+        kind: str,
+        options: Mapping[str, Any] | None = None,
         seed: int | np.random.SeedSequence | None = None,
+        home: LiveFolder | None = None,
+        view: Mapping[str, Any] | None = None,
     ) -> None:
         self.spec = spec
         self._store = store
@@ -59,7 +64,10 @@ class Buffer:
         self._rng = np.random.default_rng(seed)
         self._lock = threading.RLock()
         self.provenance: dict[str, Any] = {}
-        self._home: LiveFolder | None = None
+        self.kind = kind
+        self._home = home
+        self._options = dict(options or {}, **({"view": dict(view)} if view else {}))
+        self._view = _View(**(view or {}))
         self._open: dict[int, int] = {}  # source id -> key of its newest transition, if that goes on
         self._added = self._evicted = self._sampled = 0
 
@@ -81,7 +89,9 @@ class Buffer:
     def __len__(self) -> int:
         return self._sampler.count
 
-    def add(self, data: Any, *, source_id: int | Sequence[int] | np.ndarray = 0) -> np.ndarray:
+    def add(
+        self, data: Any, *, source_id: int | Sequence[int] | np.ndarray = 0, priorities: npt.ArrayLike | None = None
+    ) -> np.ndarray:
         """Store an episode, explicit transitions, or a list of them.
 
         Args:
@@ -91,6 +101,8 @@ class Buffer:
                 any of these.  Empty input (None, [], {}, "") does nothing.
             source_id: where the data come from, a non-negative integer, or one for each
                 transition (for each element of a list).
+            priorities: one for each transition added, for a prioritized buffer; the largest there
+                has been unless given.
 
         Returns:
             Keys ``[items] uint64`` of the transitions added, in order.  More explicit transitions
@@ -105,16 +117,23 @@ class Buffer:
             blocks = blocks_of(data, self.spec, source_id)
             for block in blocks:
                 self._remover.refuse(block)
-            keys = [self._store_block(block) for block in blocks]
+            given = None
+            if priorities is not None:
+                given = checked_priorities(priorities, sum(block.items for block in blocks))
+            keys = []
+            for block in blocks:
+                keys.append(self._store_block(block, None if given is None else given[: block.items]))
+                given = None if given is None else given[block.items :]
         return np.concatenate(keys) if keys else np.zeros(0, np.uint64)
 
     def sample(
         self,
         batch_size: int,
         *,
-        n_step: int = 1,
-        gamma: float = 1.0,
+        n_step: int | None = None,
+        gamma: float | None = None,
         sequence_length: int | None = None,
+        beta: float | None = None,
         source_id: int | None = None,
         replace: bool = True,
     ) -> Sample:
@@ -127,6 +146,7 @@ class Buffer:
             gamma: discount per step.
             sequence_length: T, for a Trajectory ``[B, T, ...]`` of consecutive transitions instead,
                 padded behind the end of the episode.
+            beta: exponent of a prioritized buffer's importance weights, in place of its schedule's.
             source_id: only transitions of this data source.
             replace: whether one item may be drawn more than once.
 
@@ -137,16 +157,23 @@ class Buffer:
             NotEnoughItems: the buffer is empty, or without replacement smaller than `batch_size`.
             ValueError: an argument is out of range.
         """
-        _check_view(batch_size, n_step, gamma, sequence_length)
+        view = self._view.changed(n_step, gamma, sequence_length)
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         with self._lock:
-            draw, size = self._draw(batch_size, source_id, replace)
+            draw, size = self._draw(batch_size, source_id, replace, beta)
             self._sampled += batch_size
-            data = self._read(draw.slots, n_step, gamma, sequence_length)
+            data = self._read(draw.slots, view)
             keys = self._store.key_of(draw.slots)
         return Sample(data, SampleInfo(keys, draw.probability, draw.priority, draw.weight, size))
 
     def get(
-        self, keys: npt.ArrayLike, *, n_step: int = 1, gamma: float = 1.0, sequence_length: int | None = None
+        self,
+        keys: npt.ArrayLike,
+        *,
+        n_step: int | None = None,
+        gamma: float | None = None,
+        sequence_length: int | None = None,
     ) -> Transition | Trajectory:
         """The items of these keys, as :meth:`sample` would give them.
 
@@ -154,14 +181,40 @@ class Buffer:
             UnknownKey: a key was never given out, or its item has left.
         """
         wanted = np.atleast_1d(np.asarray(keys, np.uint64))
-        _check_view(max(len(wanted), 1), n_step, gamma, sequence_length)
+        view = self._view.changed(n_step, gamma, sequence_length)
         with self._lock:
             held = self._held(wanted)
             if not held.all():
                 some = ", ".join(str(key) for key in wanted[~held][:5])
                 raise UnknownKey(f"{int((~held).sum())} of {len(wanted)} keys are not in the buffer: {some}")
             slots = np.asarray(self._store.slot_of(wanted.astype(np.int64)))
-            return self._read(slots, n_step, gamma, sequence_length)
+            return self._read(slots, view)
+
+    def update_priorities(self, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> np.ndarray:
+        """Set the priorities of sampled transitions, as a rule to the size of their TD errors.
+
+        Args:
+            keys: ``[B]`` from ``info.key``; of repeated ones the last counts.
+            priorities: ``[B]``, 0 or more; `eps` is added.
+
+        Returns:
+            Those of `keys` that are no longer held (or never were): they were passed over.
+
+        Raises:
+            InvalidPriority: one is negative, NaN or infinite; nothing was changed.
+            ReplayError: the buffer samples uniformly.
+        """
+        wanted = np.atleast_1d(np.asarray(keys, np.uint64))
+        values = checked_priorities(np.atleast_1d(np.asarray(priorities, np.float64)), len(wanted))
+        with self._lock:
+            sampler = self._sampler
+            if not isinstance(sampler, PrioritizedSampler):
+                raise ReplayError("this buffer samples uniformly and keeps no priorities")
+            self._touch()
+            held = self._held(wanted)
+            slots = self._store.slot_of(wanted[held].astype(np.int64))
+            sampler.update(slots, values[held])
+        return wanted[~held]
 
     def all(self) -> Transition:
         """Every transition held, oldest first, copied."""
@@ -198,7 +251,7 @@ class Buffer:
             self._evict(self._store.num_rows)
             self._remover.clear()
             self._open.clear()
-            self._sampler.rebuild(self._store)
+            self._sampler.moved(self._store, np.zeros(0, np.int64))
 
     def stats(self) -> dict[str, Any]:
         """Counts and sizes, as plain numbers.
@@ -276,7 +329,8 @@ class Buffer:
         store = self._store
         assert 0 <= store.num_rows <= store.slots
         expected = item_slots(store)
-        assert np.array_equal(self._sampler.slots(), expected)
+        assert len(self) == len(expected)
+        self._sampler.check_valid(store)
         assert store.num_own <= store.num_rows
         if self.capacity_unit == "rows":
             assert store.num_rows <= self.capacity
@@ -290,16 +344,12 @@ class Buffer:
         """Whether the columns are a saved buffer's files, which must not change."""
         return not self._store.flags.flags.writeable
 
-    def _options(self) -> dict[str, Any]:
-        """What the factory needs to make an empty one like this, beyond spec and capacity."""
-        return {}
-
     def _touch(self) -> None:
         """Call before anything that is saved changes."""
         if self._home is not None:
             self._home.touch()
 
-    def _store_block(self, block: Block) -> np.ndarray:
+    def _store_block(self, block: Block, priorities: np.ndarray | None = None) -> np.ndarray:
         self._touch()
         rows = len(block.flags)
         store, remover = self._store, self._remover
@@ -325,7 +375,9 @@ class Buffer:
             self._chain(first, block)
         if block.items:
             added = np.arange(first, first + block.items)
-            self._sampler.added(np.asarray(store.slot_of(added)))
+            if priorities is not None:
+                priorities = priorities[-block.items :]
+            self._sampler.added(np.asarray(store.slot_of(added)), priorities)
         self._added += block.items + skipped
         return np.arange(first - skipped, first + block.items, dtype=np.uint64)
 
@@ -339,8 +391,9 @@ class Buffer:
             self._evicted += len(gone)
 
     def _relay(self, slots: int, allocate: Allocator | None = None) -> None:
+        before = item_slots(self._store)
         self._store.relay(slots, allocate=allocate)
-        self._sampler.rebuild(self._store)
+        self._sampler.moved(self._store, before)
 
     def _chain(self, first: int, block: Block) -> None:
         """Say for each new explicit transition, and the ones they continue, what follows."""
@@ -364,26 +417,23 @@ class Buffer:
             if open_members[-1]:
                 self._open[source] = int(members[-1])
 
-    def _draw(self, size: int, source_id: int | None, replace: bool) -> tuple[Draw, int]:
-        count = len(self)
-        if source_id is not None:
-            slots = self._sampler.slots()
-            source = self._store.source
-            held = np.zeros(len(slots), np.uint32) if source is None else source[slots]
-            slots = slots[held == source_id]
-            _enough(len(slots), size, replace, f" of source {source_id}")
-            picks = self._rng.choice(len(slots), size, replace=replace)
-            ones = np.ones(size)
-            return Draw(slots[picks], ones / len(slots), ones, ones.copy()), len(slots)
-        _enough(count, size, replace, "")
-        return self._sampler.draw(self._rng, size, replace=replace), count
+    def _draw(self, size: int, source_id: int | None, replace: bool, beta: float | None) -> tuple[Draw, int]:
+        if source_id is None:
+            _enough(len(self), size, replace, "")
+            return self._sampler.draw(self._rng, size, replace=replace, beta=beta), len(self)
+        slots = item_slots(self._store)
+        source = self._store.source
+        held = np.zeros(len(slots), np.uint32) if source is None else source[slots]
+        slots = slots[held == source_id]
+        _enough(len(slots), size, replace, f" of source {source_id}")
+        return self._sampler.among(self._rng, size, slots, replace=replace, beta=beta), len(slots)
 
-    def _read(self, slots: np.ndarray, n_step: int, gamma: float, length: int | None) -> Any:
-        if length is not None:
-            return self._reader.sequences(slots, length)
-        if n_step > 1:
-            return self._reader.n_step(slots, n_step, gamma)
-        return self._reader.transitions(slots, gamma)
+    def _read(self, slots: np.ndarray, view: _View) -> Any:
+        if view.sequence_length is not None:
+            return self._reader.sequences(slots, view.sequence_length)
+        if view.n_step > 1:
+            return self._reader.n_step(slots, view.n_step, view.gamma)
+        return self._reader.transitions(slots, view.gamma)
 
     def _held(self, keys: np.ndarray) -> np.ndarray:
         """Which ``uint64`` keys are of transitions held."""
@@ -400,14 +450,34 @@ def _enough(count: int, size: int, replace: bool, what: str) -> None:
         raise NotEnoughItems(f"the buffer holds {count} transitions{what}, and sampling needs at least {needed}")
 
 
-def _check_view(batch_size: int, n_step: int, gamma: float, sequence_length: int | None) -> None:
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    if n_step < 1:
-        raise ValueError(f"n_step must be at least 1, got {n_step}")
-    if not 0.0 <= gamma <= 1.0:
-        raise ValueError(f"gamma must be in [0, 1], got {gamma}")
-    if sequence_length is not None and sequence_length < 1:
-        raise ValueError(f"sequence_length must be at least 1, got {sequence_length}")
-    if sequence_length is not None and n_step > 1:
-        raise ValueError("n_step and sequence_length can't be used together")
+@dataclasses.dataclass(frozen=True)
+class _View:
+    """What a drawn row is turned into."""
+
+    n_step: int = 1
+    gamma: float = 1.0
+    sequence_length: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_step < 1:
+            raise ValueError(f"n_step must be at least 1, got {self.n_step}")
+        if not 0.0 <= self.gamma <= 1.0:
+            raise ValueError(f"gamma must be in [0, 1], got {self.gamma}")
+        if self.sequence_length is not None and self.sequence_length < 1:
+            raise ValueError(f"sequence_length must be at least 1, got {self.sequence_length}")
+        if self.sequence_length is not None and self.n_step > 1:
+            raise ValueError("n_step and sequence_length can't be used together")
+
+    def changed(self, n_step: int | None, gamma: float | None, sequence_length: int | None) -> _View:
+        """This view with what is given in place of its own; asking for one kind sets aside the other."""
+        if n_step is None and gamma is None and sequence_length is None:
+            return self
+        if n_step is None:
+            n_step = self.n_step if sequence_length is None else 1
+        elif sequence_length is None and self.sequence_length is not None:
+            return _View(n_step, self.gamma if gamma is None else gamma)
+        return _View(
+            n_step,
+            self.gamma if gamma is None else gamma,
+            self.sequence_length if sequence_length is None else sequence_length,
+        )

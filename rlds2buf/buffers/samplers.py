@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from rlds2buf.core.fields import FINAL_ROW
 from rlds2buf.kernels.chain import CODE
 from rlds2buf.kernels.ring import draw_uniform
 
-__all__ = ["Draw", "UniformSampler", "item_slots"]
+__all__ = ["Draw", "Sampler", "UniformSampler", "item_slots"]
 
 
 class Draw(NamedTuple):
@@ -31,6 +31,27 @@ def item_slots(store: RowStore) -> np.ndarray:
         for slots, _ in store.spans(store.oldest, store.num_rows)
     ]
     return np.concatenate(parts).astype(np.int64)
+
+
+class Sampler(Protocol):
+    """What a buffer needs of a sampler."""
+
+    count: int
+
+    @property
+    def nbytes(self) -> int: ...
+    def added(self, slots: np.ndarray, priorities: np.ndarray | None = None) -> None: ...
+    def evicted(self, slots: np.ndarray) -> None: ...
+    def moved(self, store: RowStore, before: np.ndarray) -> None: ...
+    def draw(self, rng: np.random.Generator, size: int, *, replace: bool = True, beta: float | None = None) -> Draw: ...
+    def among(
+        self, rng: np.random.Generator, size: int, slots: np.ndarray, *, replace: bool, beta: float | None
+    ) -> Draw: ...
+    def state(self) -> dict[str, Any]: ...
+    def arrays(self, store: RowStore) -> dict[str, np.ndarray]: ...
+    def live_arrays(self) -> dict[str, np.ndarray]: ...
+    def restore(self, store: RowStore, state: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None: ...
+    def check_valid(self, store: RowStore) -> None: ...
 
 
 class UniformSampler:
@@ -53,8 +74,8 @@ class UniformSampler:
         """Bytes it takes."""
         return int(self.ring.nbytes)
 
-    def added(self, slots: np.ndarray) -> None:
-        """Rows that start transitions came in, newest last."""
+    def added(self, slots: np.ndarray, priorities: np.ndarray | None = None) -> None:
+        """Rows that start transitions came in, newest last; priorities mean nothing here."""
         start = (self.head + self.count) % len(self.ring)
         room = min(len(slots), len(self.ring) - start)
         self.ring[start : start + room] = slots[:room]
@@ -66,14 +87,14 @@ class UniformSampler:
         self.head = (self.head + len(slots)) % len(self.ring) if len(self.ring) else 0
         self.count -= len(slots)
 
-    def rebuild(self, store: RowStore) -> None:
-        """Start over from what the store holds, after its slots have changed."""
+    def moved(self, store: RowStore, before: np.ndarray) -> None:
+        """The store's rows moved: its transitions, oldest first, were in slots `before`."""
         slots = item_slots(store)
         self.ring = np.zeros(store.slots, _index_dtype(store.slots))
         self.ring[: len(slots)] = slots
         self.head, self.count = 0, len(slots)
 
-    def draw(self, rng: np.random.Generator, size: int, *, replace: bool = True) -> Draw:
+    def draw(self, rng: np.random.Generator, size: int, *, replace: bool = True, beta: float | None = None) -> Draw:
         """Draw `size` transitions; there is at least one (without replacement: at least `size`)."""
         slots = np.empty(size, np.int64)
         facts = np.empty((3, size))
@@ -84,10 +105,21 @@ class UniformSampler:
             facts[0], facts[1:] = 1.0 / self.count, 1.0
         return Draw(slots, facts[0], facts[1], facts[2])
 
+    def among(
+        self, rng: np.random.Generator, size: int, slots: np.ndarray, *, replace: bool, beta: float | None
+    ) -> Draw:
+        """Draw from these transitions only; there are enough."""
+        ones = np.ones((2, size))
+        return Draw(slots[rng.choice(len(slots), size, replace=replace)], ones[0] / len(slots), ones[0], ones[1])
+
     def slots(self) -> np.ndarray:
         """``[count] int64``, oldest first."""
         index = (self.head + np.arange(self.count)) % max(len(self.ring), 1)
         return self.ring[index].astype(np.int64)
+
+    def check_valid(self, store: RowStore) -> None:
+        """Assert that the ring holds exactly the stored transitions; for tests."""
+        assert np.array_equal(self.slots(), item_slots(store))
 
     def state(self) -> dict[str, Any]:
         """What is neither in the store nor in :meth:`arrays`: nothing."""
@@ -105,7 +137,7 @@ class UniformSampler:
     def restore(self, store: RowStore, state: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Take back :meth:`state` and :meth:`arrays` (the oldest row in slot 0) or :meth:`live_arrays`."""
         if "starts" not in arrays:
-            return self.rebuild(store)
+            return self.moved(store, np.zeros(0, np.int64))
         self.ring = arrays["starts"]
         self.head, self.count = 0, len(self.ring)
 

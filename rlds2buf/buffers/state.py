@@ -28,7 +28,7 @@ def describe(buffer: Buffer) -> dict[str, Any]:
         "spec": buffer.spec.to_json(),
         "capacity": buffer.capacity,
         "capacity_unit": buffer.capacity_unit,
-        "options": buffer._options(),
+        "options": buffer._options,
         "base": store.oldest,
         "oldest": store.oldest,
         "newest": store.newest,
