@@ -95,14 +95,17 @@ class Feature:
         """
         self._expect(_BYTES)
         data, start, stop = self.data, self.start, self.stop
-        if start == stop:
+        values = _values(data, start, stop, _DELIMITED)
+        found = next(values, None)
+        if found is None:
             return []
-        # An instruction that is the same at every step is the common case: compare rows, not values.
-        _, first, end = next(_values(data, start, stop, _DELIMITED))
+        # An instruction that is the same at every step is the common case, and told without a loop.
+        _, first, end = found
         count, rest = divmod(stop - start, end - start)
-        if rest == 0 and data[start:end] * count == data[start:stop]:
+        one = data[start:end]
+        if rest == 0 and data.startswith(one, end) and one * count == data[start:stop]:
             return [data[first:end]] * count
-        return [data[a:b] for _, a, b in _values(data, start, stop, _DELIMITED)]
+        return [data[first:end], *(data[a:b] for _, a, b in values)]
 
     def _expect(self, kind: int) -> None:
         # A feature that holds no list stands for no values of any kind.
