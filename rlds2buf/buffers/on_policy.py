@@ -89,9 +89,9 @@ def make_on_policy(
         SpecMismatch: a field has no fixed shape.
         MissingDependency: a device is named and PyTorch is not installed.
 
-    ===================================  ===================================
+    ===================================  ==============================================================
     OmniSafe                             here
-    ===================================  ===================================
+    ===================================  ==============================================================
     obs, act                             observation, action
     reward, cost, value_r, value_c       the same
     done                                 is_done (terminated, truncated)
@@ -100,9 +100,9 @@ def make_on_policy(
     discounted_ret                       the same
     advantage_estimator                  estimator
     standardized_adv_r, _c               standardize_reward, standardize_cost
-    finish_path(last_r, last_c, idx)     finish_path(last_r, last_c, env)
+    finish_path(last_r, last_c, idx=0)   finish_path(last_r, last_c, env=None): None is all of them
     num_buffers, max_size                num_envs, size
-    ===================================  ===================================
+    ===================================  ==============================================================
 
     >>> spec = StepSpec(observation=FieldSpec((2,), np.float32), action=FieldSpec((), np.int64))
     >>> buffer = make_on_policy(spec, 8, gamma=0.9, lam=0.8, standardize_reward=False)

@@ -202,6 +202,35 @@ def test_environments_may_differ_in_length() -> None:
     assert buffer.get(0.0).reward.tolist() == [1.0, 1.5, 1.75, 10.0, 10.5, 10.75, 100.0, 2.0, 102.0, 103.0]
 
 
+@settings(deadline=None, max_examples=60)
+@given(st.data(), st.integers(0, 2**32 - 1))
+def test_mixed_stores_equal_one_environment_at_a_time(data: st.DataObject, seed: int) -> None:
+    size, num_envs = 12, 3
+    columns = random_rollout(np.random.default_rng(seed), size, num_envs)
+    mixed = make_on_policy(SPEC, size, num_envs=num_envs, estimator="gae-rtg")
+    apart = make_on_policy(SPEC, size, num_envs=num_envs, estimator="gae-rtg")
+    stored = np.zeros(num_envs, int)
+    for _ in range(data.draw(st.integers(1, 8))):
+        env = data.draw(st.sampled_from([None, 0, 1, 2]))
+        room = size - int(stored.max() if env is None else stored[env])
+        count = data.draw(st.integers(0, min(room, 3)))
+        envs = range(num_envs) if env is None else [env]
+        rows = np.stack([stored[e] + np.arange(count) for e in envs], axis=1)
+        block = {name: column[rows, list(envs)] for name, column in columns.items()}
+        if env is not None:
+            block = {name: column[:, 0] for name, column in block.items()}
+        elif count == 1 and data.draw(st.booleans()):
+            block = {name: column[0] for name, column in block.items()}
+        mixed.store(**block, env=env)
+        stored[list(envs)] += count
+    for env in range(num_envs):
+        apart.store(**{name: column[: stored[env], env] for name, column in columns.items()}, env=env)
+    assert len(mixed) == len(apart) == stored.sum()
+    if stored.any():
+        for a, b in zip(mixed.get(0.5), apart.get(0.5), strict=True):
+            np.testing.assert_equal(a, b)
+
+
 def test_finish_path_counts_and_does_nothing_twice() -> None:
     for estimator in ("gae", "gae-rtg", "vtrace", "plain"):
         buffer = make_on_policy(SPEC, 8, estimator=estimator, num_envs=2, **RAW)
