@@ -1,0 +1,98 @@
+"""The README does what it says: its code runs in order, and what it names is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rlds2buf
+from rlds2buf.cli.main import cli
+from tests.data import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def of(language: str) -> Iterator[str]:
+    return (code for name, code in BLOCKS if name == language)
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with the repository's scripts, and the commands that an installation gives."""
+    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
+    (tmp_path / "bin").mkdir()
+    for name, arguments in (("rlds2buf", "-m rlds2buf"), ("python", "")):
+        command = tmp_path / "bin" / name
+        command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {arguments} "$@"\n')
+        command.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return tmp_path
+
+
+def test_every_block_is_of_a_kind_that_is_tested() -> None:
+    assert {name for name, _ in BLOCKS} == {"sh", "bash", "python"}
+
+
+def test_bash_and_python_blocks_run_in_order(workplace: Path) -> None:
+    for name, code in BLOCKS:
+        if name == "sh":
+            continue
+        how = (
+            ["bash", "-euo", "pipefail", "-c", code] if name == "bash" else [sys.executable, "-W", "error", "-c", code]
+        )
+        done = subprocess.run(how, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, f"{code}\n{done.stdout}{done.stderr}"
+    assert len(rlds2buf.load_buffer(workplace / "cartpole-buffer")) > 1000
+
+
+def test_the_set_up_commands_are_there() -> None:
+    lines = [line for code in of("sh") for line in code.splitlines() if line]
+    assert {line.split()[0] for line in lines} == {"./scripts/demo", "./scripts/test"}
+    for line in lines:
+        assert os.access(ROOT / line.split()[0], os.X_OK)
+
+
+def test_continuous_integration_runs_the_documented_test_command() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK) and "exec ./scripts/test\n" in script.read_text()
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_every_command_is_documented(name: str) -> None:
+    assert f"| `rlds2buf {name} " in README
+
+
+def test_no_command_is_documented_that_is_not_there() -> None:
+    assert set(re.findall(r"`rlds2buf ([a-z]+)", README)) <= set(cli.commands)
+
+
+def test_options_that_are_named_exist() -> None:
+    offered = {
+        option for command in cli.commands.values() for parameter in command.params for option in parameter.opts
+    } | {"--help"}
+    assert set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", README)) <= offered
+
+
+def test_scripts_that_are_named_exist() -> None:
+    named = set(re.findall(r"scripts/[\w.]+", README))
+    assert named and not [name for name in named if not (ROOT / name).is_file()]
+
+
+def test_functions_that_are_named_exist() -> None:
+    named = set(re.findall(r"rlds2buf\.([a-z_]+)\(", README))
+    assert {"open_source", "convert", "load_buffer"} <= named <= set(rlds2buf.__all__)
+
+
+def test_the_changelog_has_an_entry_for_what_is_to_come() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert "## [Unreleased]" in text or f"## [{rlds2buf.__version__}]" in text
