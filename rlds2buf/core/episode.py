@@ -109,7 +109,11 @@ class Episode:
     def flatten(self) -> Iterator[tuple[nest.Path, np.ndarray]]:
         """Yield ``(path, column)`` for every field there is; extras are under ``("extras", ...)``."""
         for name in (*STEP_FIELDS, "extras"):
-            for path, column in nest.flatten(getattr(self, name), (name,)):
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                yield (name,), value
+                continue
+            for path, column in nest.flatten(value, (name,)):
                 if column is not None:
                     yield path, column
 
