@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -61,7 +62,7 @@ _D4RL_COLUMNS = {"observations", "actions", "rewards", "terminals"}
 _MINARI_FILE = "main_data.hdf5"
 _TFDS_FILES = ("features.json", "dataset_info.json")
 _SHARD = re.compile(r".+\.(tfrecord|array_record|riegeli).*-\d{5}-of-\d{5}$")
-_MAX_FOLDERS = 200
+_MAX_FOLDERS = 500
 
 
 def _is_d4rl(look: Look) -> bool:
@@ -87,7 +88,8 @@ def _minari_metadata(folder: Look) -> Any:
 
 def _is_rlds(look: Look) -> bool:
     """A version folder of TFDS's, or the config or dataset folder above it."""
-    return any(name in folder.names for folder in _folders(look, 2) for name in _TFDS_FILES)
+    folders = itertools.islice(_folders(look, 2), _MAX_FOLDERS)
+    return any(name in folder.names for folder in folders for name in _TFDS_FILES)
 
 
 def _folders(look: Look, depth: int) -> Iterator[Look]:
@@ -95,15 +97,14 @@ def _folders(look: Look, depth: int) -> Iterator[Look]:
         return
     yield look
     if depth:
-        for name in look.names[:_MAX_FOLDERS]:
+        for name in look.names:
             yield from _folders(look.inside(name), depth - 1)
 
 
 def _is_tf_dataset(value: Any) -> bool:
     """Told by its class's bases, so that TensorFlow isn't imported where there is none."""
     return any(
-        base.__module__.split(".")[0] in ("tensorflow", "tensorflow_datasets", "tf_keras")
-        and base.__name__ in ("DatasetV2", "DatasetV1")
+        base.__module__.split(".")[0] == "tensorflow" and base.__name__ in ("DatasetV2", "DatasetV1")
         for base in type(value).__mro__
     )
 

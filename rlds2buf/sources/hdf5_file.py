@@ -31,11 +31,13 @@ def open_hdf5(path: Path) -> Iterator[Any]:
         import h5py
     except ImportError as cause:
         raise MissingDependency("HDF5 files need h5py: pip install h5py") from cause
+    if path.exists() and not path.is_file():
+        raise SourceFormatError(f"{path}: not a file, so no HDF5 file")
     try:
         file = h5py.File(path, "r")
     except FileNotFoundError as cause:
         raise SourceNotFound(f"{path}: no such file") from cause
-    except (PermissionError, IsADirectoryError) as cause:
+    except PermissionError as cause:
         raise SourceError(f"{path}: can't be opened: {cause.strerror or cause}") from cause
     except OSError as cause:
         why = "the file is cut short" if "truncated" in str(cause) else "not a readable HDF5 file"

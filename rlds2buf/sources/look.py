@@ -53,12 +53,12 @@ class Look:
     @property
     def exists(self) -> bool:
         """Whether there is anything."""
-        return self.path.exists()
+        return os.path.exists(self.path)
 
     @functools.cached_property
     def is_folder(self) -> bool:
         """Whether it is a folder."""
-        return self.path.is_dir()
+        return os.path.isdir(self.path)
 
     @functools.cached_property
     def names(self) -> list[str]:
