@@ -255,4 +255,4 @@ def _default(leaf: Tensor) -> np.ndarray:
         value = np.iinfo(leaf.dtype).min
     else:
         value = np.finfo(leaf.dtype).min if kind == "f" else False
-    return np.full([0 if n is None else n for n in leaf.shape], value, leaf.dtype)
+    return np.full([0 if n is None else n for n in leaf.shape], value, leaf.dtype)[()]

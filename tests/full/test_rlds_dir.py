@@ -1,0 +1,285 @@
+"""RLDS folders: our reader against TFDS, step by step."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from rlds2buf.sources.rlds_dir import RldsDirSource
+from tests.data import DATA
+from tests.full.tfds_compare import assert_same_dataset
+
+F = tfds.features
+FOLDERS = sorted(path.parent for path in (DATA / "rlds").glob("**/features.json"))
+IN_ORDER = tfds.ReadConfig(interleave_cycle_length=1)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: "-".join(folder.parts[-3:-1]))
+def test_real_datasets_are_equal(folder):
+    dataset = tfds.builder_from_directory(folder).as_dataset(split="train")
+    assert assert_same_dataset(RldsDirSource(folder), dataset) > 100
+
+
+def test_all_real_datasets_are_there():
+    assert len(FOLDERS) == 5
+
+
+LENGTHS = [3, 1, 5, 2, 4, 1, 3]
+NUMBERS = [
+    "bool",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+]
+
+
+def numbers(dtype: str, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """The extremes of the dtype, and something in between."""
+    kind = np.dtype(dtype).kind
+    if kind == "b":
+        return rng.integers(0, 2, shape).astype(bool)
+    if kind == "f":
+        pool = np.array([0.0, -0.0, 1 / 3, -6e4, np.inf, np.nan, 6e-8], dtype)
+    else:
+        limits = np.iinfo(dtype)
+        pool = np.array([limits.min, limits.max, 0, 1, 127 % limits.max, limits.max // 3], dtype)
+    return rng.choice(pool, shape)
+
+
+STEP = {
+    **{f"{dtype}_{encoding}": F.Tensor(shape=(2,), dtype=np.dtype(dtype).type, encoding=encoding)
+       for dtype in NUMBERS for encoding in ("none", "bytes", "zlib")
+       if dtype != "uint32" or encoding == "none"},  # TFDS writes the others but can't read them
+    "complex64_bytes": F.Tensor(shape=(2,), dtype=np.complex64, encoding="bytes"),
+    "bfloat16_bytes": F.Tensor(shape=(2,), dtype=tf.bfloat16, encoding="bytes"),
+    "scalar": F.Scalar(dtype=np.float64),
+    "rows": F.Tensor(shape=(None, 2), dtype=np.float32, encoding="zlib"),
+    "any": F.Tensor(shape=(None, None), dtype=np.int16, encoding="bytes"),
+    "cube": F.Tensor(shape=(2, 1, 3), dtype=np.int32),
+    "strings": F.Tensor(shape=(2,), dtype=np.str_),
+    "text": F.Text(),
+    "label": F.ClassLabel(num_classes=3),
+    "box": F.BBoxFeature(),
+    "ragged": F.Sequence(np.float32),
+    "ragged_even": F.Sequence(F.Tensor(shape=(2,), dtype=np.uint8)),
+    "ragged_text": F.Sequence(F.Text()),
+    "ragged_zlib": F.Sequence(F.Tensor(shape=(2,), dtype=np.float64, encoding="zlib")),
+    "ragged_dict": F.Sequence({"a": np.int32, "b": F.Text()}),
+    "ragged_deep": F.Sequence(F.Sequence(np.int64)),
+    "video": F.Video(shape=(None, 4, 3, 3)),
+    "png": F.Image(shape=(4, 5, 3)),
+    "png_gray": F.Image(shape=(4, 5, 1)),
+    "png_rgba": F.Image(shape=(4, 5, 4)),
+    "png_any_size": F.Image(),
+    "depth": F.Image(shape=(4, 5, 1), dtype=np.uint16),
+    "depth_float": F.Image(shape=(4, 5, 1), dtype=np.float32),
+    "jpeg": F.Image(shape=(18, 21, 3), encoding_format="jpeg"),
+    "jpeg_gray": F.Image(shape=(18, 21, 1), encoding_format="jpeg"),
+}  # fmt: skip
+META = {
+    "seed": np.uint64,
+    "name": F.Text(),
+    "goal": F.Tensor(shape=(2,), dtype=np.float64),
+    "map": F.Image(shape=(None, None, 1)),
+    "path": F.Sequence(F.Tensor(shape=(2,), dtype=np.float32)),
+    "notes": F.Sequence(F.Sequence(F.Text())),
+    "box": F.Tensor(shape=(None, None), dtype=np.uint8, encoding="zlib"),
+    "nested": {"level": np.int8, "deep": {"flag": np.bool_}},
+    "maybe": F.Scalar(dtype=np.int32, optional=True),
+    "maybe_text": F.Scalar(dtype=np.str_, optional=True),
+    "maybe_float": F.Tensor(shape=(2,), dtype=np.float32, optional=True),
+}
+
+
+def synthetic_step(t: int, length: int, rng: np.random.Generator) -> dict:
+    import ml_dtypes
+
+    def pixels(*shape: int, dtype: type = np.uint8) -> np.ndarray:
+        return rng.integers(0, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+
+    observation = {name: numbers(name.split("_")[0], rng, (2,)) for name in STEP if name.split("_")[0] in NUMBERS}
+    words = [f"word {i}" for i in range(int(rng.integers(0, 3)))]
+    observation |= {
+        "complex64_bytes": rng.normal(size=2).astype(np.complex64),
+        "bfloat16_bytes": rng.normal(size=2).astype(ml_dtypes.bfloat16),
+        "scalar": rng.normal(),
+        "rows": rng.normal(size=(t, 2)).astype(np.float32),
+        "any": rng.integers(-9, 9, (t % 2, 3), np.int16),
+        "cube": rng.integers(-9, 9, (2, 1, 3), np.int32),
+        "strings": ["", "ü" * t],
+        "text": f"step {t}",
+        "label": t % 4 - 1,
+        "box": F.BBox(0.1, 0.2, 0.3, 0.4),
+        "ragged": list(rng.normal(size=int(rng.integers(0, 4)))),
+        "ragged_even": pixels(3, 2),
+        "ragged_text": words,
+        "ragged_zlib": [rng.normal(size=2) for _ in words],
+        "ragged_dict": [{"a": i, "b": word} for i, word in enumerate(words)],
+        "ragged_deep": [[1] * t, [], [2, 3]],
+        "video": pixels(1 + t % 2, 4, 3, 3),
+        "png": pixels(4, 5, 3),
+        "png_gray": pixels(4, 5, 1),
+        "png_rgba": pixels(4, 5, 4),
+        "png_any_size": pixels(2 + t % 3, 3, 3),
+        "depth": pixels(4, 5, 1, dtype=np.uint16),
+        "depth_float": rng.normal(size=(4, 5, 1)).astype(np.float32),
+        "jpeg": pixels(18, 21, 3),
+        "jpeg_gray": pixels(18, 21, 1),
+    }
+    return {
+        "observation": observation,
+        "action": np.array([t, -t], np.float32),
+        "reward": np.float64(t),
+        "discount": np.float32(1),
+        "is_first": t == 0,
+        "is_last": t == length - 1,
+        "is_terminal": t == length - 1,
+        "extra": t,
+    }
+
+
+class SyntheticRlds(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    """Every dtype, encoding and kind of feature that TFDS can write and read in a step."""
+
+    VERSION = tfds.core.Version("1.2.3")
+    code_path = None  # else TFDS looks for checksum files, with a package that it does not require
+
+    def _info(self):
+        step = {
+            "observation": STEP, "action": F.Tensor(shape=(2,), dtype=np.float32), "reward": np.float64,
+            "discount": np.float32, "is_first": np.bool_, "is_last": np.bool_, "is_terminal": np.bool_,
+            "extra": np.int64,
+        }  # fmt: skip
+        return tfds.core.DatasetInfo(builder=self, features=F.FeaturesDict({"steps": F.Dataset(step), **META}))
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples(LENGTHS), "test": self._generate_examples([2, 2, 1])}
+
+    def _generate_examples(self, lengths):
+        for number, length in enumerate(lengths):
+            rng = np.random.default_rng(number)
+            yield (
+                number,
+                {
+                    "steps": [synthetic_step(t, length, rng) for t in range(length)],
+                    "seed": np.uint64(2**64 - 1 - number),
+                    "name": f"episode {number}",
+                    "goal": rng.normal(size=2),
+                    "map": rng.integers(0, 255, (number + 1, 2, 1), np.uint8),
+                    "path": rng.normal(size=(number, 2)).astype(np.float32),
+                    "notes": [["a"] * number, ["b"]],
+                    "box": rng.integers(0, 255, (number, 2), np.uint8),
+                    "nested": {"level": -number, "deep": {"flag": bool(number % 2)}},
+                    "maybe": number if number % 2 else None,
+                    "maybe_text": "yes" if number % 2 else None,
+                    "maybe_float": np.ones(2, np.float32) if number % 2 else None,
+                },
+            )
+
+
+@pytest.fixture(scope="module")
+def synthetic(tmp_path_factory):
+    """The folder of :class:`SyntheticRlds`, train in three shards."""
+    builder = SyntheticRlds(data_dir=tmp_path_factory.mktemp("tfds"))
+    builder.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=3))
+    return builder.data_dir
+
+
+@pytest.mark.parametrize("split", ["train", "test", "train[1:4]", "train[-2:]+test", "train[:50%]", "all"])
+def test_synthetic_dataset_is_equal(synthetic, split):
+    builder = tfds.builder_from_directory(synthetic)
+    assert builder.info.splits["train"].num_shards == 3
+    source = RldsDirSource(synthetic, split=split)
+    assert_same_dataset(source, builder.as_dataset(split=split, read_config=IN_ORDER))
+    for ep in source:
+        source.spec.check(ep)
+
+
+def test_specs_are_those_of_tfds(synthetic):
+    info = tfds.builder_from_directory(synthetic).info.features["steps"].feature.get_tensor_info()
+    spec = RldsDirSource(synthetic).spec
+    for name, theirs in info["observation"].items():
+        if isinstance(theirs, dict):
+            continue
+        mine = spec.observation[name]
+        dtype = np.dtype(np.float32) if "bfloat16" in name else np.dtype(theirs.np_dtype)
+        assert (mine.shape, mine.dtype) == (tuple(theirs.shape), dtype), name
+
+
+def test_features_json_in_the_older_form(synthetic, tmp_path):
+    folder = tmp_path / "1.2.3"
+    shutil.copytree(synthetic, folder)
+    older = tfds.builder_from_directory(synthetic).info.features.to_json()
+    assert set(older) == {"type", "content", "proto_cls"}
+    (folder / "features.json").write_text(json.dumps(older))
+    assert_same_dataset(
+        RldsDirSource(folder), tfds.builder_from_directory(synthetic).as_dataset(split="train", read_config=IN_ORDER)
+    )
+
+
+class FixedSequence(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    VERSION = tfds.core.Version("1.0.0")
+    code_path = None
+
+    def _info(self):
+        step = {"observation": F.Sequence(F.Tensor(shape=(2,), dtype=np.int32), length=4), "is_first": np.bool_}
+        return tfds.core.DatasetInfo(builder=self, features=F.FeaturesDict({"steps": F.Dataset(step)}))
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self):
+        yield 0, {"steps": [{"observation": np.full((4, 2), t, np.int32), "is_first": t == 0} for t in range(3)]}
+
+
+def test_fixed_sequences_that_tfds_writes_but_cannot_read(tmp_path):
+    builder = FixedSequence(data_dir=tmp_path)
+    builder.download_and_prepare()
+    with pytest.raises(TypeError):
+        next(iter(builder.as_dataset(split="train")))
+    (ep,) = RldsDirSource(builder.data_dir)
+    assert ep.observation.shape == (3, 4, 2) and ep.observation[:, 0, 0].tolist() == [0, 1, 2]
+
+
+EXPRESSIONS = [
+    f"train[{a}{unit}:{b}{unit}]"
+    for unit in ("", "%", "shard")
+    for a in ("", "0", "1", "2", "-1", "-2", "33", "50", "99", "100", "12.5", "-101")
+    for b in ("", "0", "1", "3", "-1", "-3", "34", "66", "100", "101", "99.9")
+]
+
+
+def test_splits_pick_the_episodes_that_tfds_picks(synthetic):
+    from tensorflow_datasets.core import splits
+
+    from rlds2buf.errors import SourceNotFound
+    from rlds2buf.wire.splits import pieces_of_split
+
+    for lengths in ([3, 0, 2, 2], [40, 40, 37], [1], [100]):
+        infos = [splits.SplitInfo(name="train", shard_lengths=lengths, num_bytes=0)]
+        for expression in EXPRESSIONS:
+            try:
+                (theirs,) = splits._make_absolute_instructions(infos, expression)
+                expected = (theirs.from_ or 0, sum(lengths) if theirs.to is None else theirs.to)
+            except Exception:
+                expected = None
+            if expected is not None and expected[0] >= expected[1]:
+                expected = None  # TFDS gives no file to read then
+            try:
+                ((_, *mine),) = pieces_of_split(expression, {"train": lengths})
+            except SourceNotFound:
+                mine = None
+            assert mine == (None if expected is None else list(expected)), (lengths, expression)
