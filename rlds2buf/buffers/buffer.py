@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlds2buf.buffers.incoming import Block, blocks_of
+from rlds2buf.buffers.incoming import Block, Intake
 from rlds2buf.buffers.live import LiveFolder
 from rlds2buf.buffers.priorities import PrioritizedSampler, checked_priorities
 from rlds2buf.buffers.reader import Reader
@@ -61,6 +61,7 @@ class Buffer:
         self._remover = remover
         self._sampler = sampler
         self._reader = Reader(store)
+        self._intake = Intake(spec)
         self._rng = np.random.default_rng(seed)
         self._lock = threading.RLock()
         self.provenance: dict[str, Any] = {}
@@ -114,7 +115,7 @@ class Buffer:
                 buffer that counts episodes; nothing was added.
         """
         with self._lock:
-            blocks = blocks_of(data, self.spec, source_id)
+            blocks = self._intake.blocks(data, source_id)
             for block in blocks:
                 self._remover.refuse(block)
             given = None
@@ -124,7 +125,7 @@ class Buffer:
             for block in blocks:
                 keys.append(self._store_block(block, None if given is None else given[: block.items]))
                 given = None if given is None else given[block.items :]
-        return np.concatenate(keys) if keys else np.zeros(0, np.uint64)
+        return keys[0] if len(keys) == 1 else np.concatenate([np.zeros(0, np.uint64), *keys])
 
     def sample(
         self,
@@ -233,7 +234,7 @@ class Buffer:
             SpecMismatch: the data don't fit the spec.
             EpisodeError: an episode is longer than the capacity.
         """
-        for block in blocks_of(data, self.spec):
+        for block in self._intake.blocks(data):
             self._remover.refuse(block)
 
     def resize(self, capacity: int) -> None:
@@ -374,10 +375,10 @@ class Buffer:
         elif rows:
             self._chain(first, block)
         if block.items:
-            added = np.arange(first, first + block.items)
+            added = store.slots_from(first, block.items)
             if priorities is not None:
                 priorities = priorities[-block.items :]
-            self._sampler.added(np.asarray(store.slot_of(added)), priorities)
+            self._sampler.added(added, priorities)
         self._added += block.items + skipped
         return np.arange(first - skipped, first + block.items, dtype=np.uint64)
 
@@ -398,24 +399,39 @@ class Buffer:
     def _chain(self, first: int, block: Block) -> None:
         """Say for each new explicit transition, and the ones they continue, what follows."""
         store = self._store
-        keys = np.arange(first, first + len(block.flags))
+        count = len(block.flags)
         goes_on = (block.flags & CODE) == CONTINUE
-        store.flags[store.slot_of(keys[goes_on])] |= np.uint8(BREAK)  # until its successor comes
-        self._open = {source: key for source, key in self._open.items() if key >= store.oldest}
         if isinstance(block.source, int):
-            groups = [(block.source, keys, goes_on)]
-        else:
-            groups = [
-                (int(source), keys[block.source == source], goes_on[block.source == source])
-                for source in np.unique(block.source)
-            ]
-        for source, members, open_members in groups:
-            previous = self._open.pop(source, None)
-            if previous is not None:
-                store.link(np.array([previous]), members[:1])
+            # Of one source, each is followed by the next row; only the borders need a word.
+            self._continue(block.source, first)
+            if goes_on[-1]:
+                self._leave_open(block.source, first + count - 1)
+            return
+        keys = np.arange(first, first + count)
+        store.flags[store.slot_of(keys[goes_on])] |= np.uint8(BREAK)  # until its successor comes
+        for source in np.unique(block.source):
+            mine = block.source == source
+            members, open_members = keys[mine], goes_on[mine]
+            self._continue(int(source), int(members[0]))
             store.link(members[:-1][open_members[:-1]], members[1:][open_members[:-1]])
             if open_members[-1]:
-                self._open[source] = int(members[-1])
+                self._leave_open(int(source), int(members[-1]))
+
+    def _continue(self, source: int, key: int) -> None:
+        """The source's newest transition, if it is still held and goes on, is followed by this one."""
+        previous = self._open.pop(source, None)
+        if previous is None or previous < self._store.oldest:
+            return
+        if key == previous + 1:
+            slot = self._store.slot_of(previous)
+            self._store.flags[slot] &= ~np.uint8(BREAK)
+        else:
+            self._store.link(np.array([previous]), np.array([key]))
+
+    def _leave_open(self, source: int, key: int) -> None:
+        """The source's newest transition goes on, and its successor is not here yet."""
+        self._open[source] = key
+        self._store.flags[self._store.slot_of(key)] |= np.uint8(BREAK)
 
     def _draw(self, size: int, source_id: int | None, replace: bool, beta: float | None) -> tuple[Draw, int]:
         if source_id is None:

@@ -18,7 +18,7 @@ from rlds2buf.errors import SpecMismatch
 from rlds2buf.kernels.chain import BREAK
 from rlds2buf.views.transitions import done_codes
 
-__all__ = ["Block", "blocks_of", "episode_block", "transition_block"]
+__all__ = ["Block", "Intake"]
 
 
 @dataclasses.dataclass
@@ -54,107 +54,142 @@ class Block:
         )
 
 
-def blocks_of(data: Any, spec: StepSpec, source_id: int | Sequence[int] | np.ndarray = 0) -> list[Block]:
-    """The blocks of whatever ``Buffer.add`` was given; none for empty input.
+class Intake:
+    """Turns what a buffer is given into blocks, the structure of the spec being found out once.
 
-    Raises:
-        SpecMismatch: the data don't fit the spec.
-        ValueError: a source id is negative, or there are not as many as transitions.
-        TypeError: the data are of no kind that a buffer takes.
+    Args:
+        spec: of the rows; every axis fixed.
     """
-    if data is None or (isinstance(data, str) and not data):
-        return []
-    if isinstance(data, Episode):
-        return [episode_block(data, spec, _source(source_id, None))]
-    if isinstance(data, Transition):
-        return _batch(data._asdict(), spec, source_id)
-    if isinstance(data, Mapping):
-        return _batch(data, spec, source_id) if data else []
-    if isinstance(data, list | tuple):
-        ids = np.broadcast_to(np.asarray(source_id), (len(data),)).tolist()
-        return [block for part, number in zip(data, ids, strict=True) for block in blocks_of(part, spec, number)]
-    raise TypeError(f"a buffer takes episodes, transitions, or lists of them, got {type(data).__name__}")
+
+    def __init__(self, spec: StepSpec) -> None:
+        self.spec = spec
+        self._leaves = [_Leaf(path, field) for path, field in spec.fields() if path[0] not in FLAG_FIELDS]
+        self._following = [
+            _Leaf(("next_observation", *leaf.path[1:]), leaf.field)
+            for leaf in self._leaves
+            if leaf.path[0] == "observation"
+        ]
+        self._observation = next((leaf for leaf in self._leaves if leaf.path[0] == "observation"), None)
+
+    def blocks(self, data: Any, source_id: int | Sequence[int] | np.ndarray = 0) -> list[Block]:
+        """The blocks of whatever ``Buffer.add`` was given; none for empty input.
+
+        Raises:
+            SpecMismatch: the data don't fit the spec.
+            ValueError: a source id is negative, or there are not as many as transitions.
+            TypeError: the data are of no kind that a buffer takes.
+        """
+        if isinstance(data, Transition):
+            data = data._asdict()
+        if isinstance(data, Mapping):
+            block = self.transitions(data, source_id) if data else None
+            return [] if block is None or not len(block.flags) else [block]
+        if isinstance(data, Episode):
+            return [self.episode(data, source_id)]
+        if data is None or (isinstance(data, str) and not data):
+            return []
+        if isinstance(data, list | tuple):
+            ids = np.broadcast_to(np.asarray(source_id), (len(data),)).tolist()
+            return [block for part, number in zip(data, ids, strict=True) for block in self.blocks(part, number)]
+        raise TypeError(f"a buffer takes episodes, transitions, or lists of them, got {type(data).__name__}")
+
+    def episode(self, episode: Episode, source_id: Any = 0) -> Block:
+        """All N rows of an episode, the last one marked as final."""
+        self.spec.check(episode)
+        found = dict(episode.flatten())
+        columns = [found[leaf.path] for leaf in self._leaves]
+        flags = episode.is_first.astype(np.uint8) * np.uint8(IS_FIRST)
+        flags |= episode.is_last.astype(np.uint8) * np.uint8(IS_LAST)
+        flags |= episode.is_terminal.astype(np.uint8) * np.uint8(IS_TERMINAL)
+        flags[-1] |= FINAL_ROW
+        if episode.num_transitions:
+            end = int(done_codes(episode)[-1])
+            # An episode left open has no end, but nothing more of it will come either.
+            flags[-2] |= end if end != CONTINUE else BREAK
+        return Block(
+            columns, flags, None, _source(source_id, None), episode.num_transitions, episode.source, episode.index
+        )
+
+    def transitions(self, data: Mapping[str, Any], source_id: Any = 0) -> Block:
+        """B explicit transitions (or a single one without the leading axis), each with its own next observation."""
+        first = self._observation
+        if first is None:
+            raise SpecMismatch("the spec has no such field, and transitions need it", path="observation", rule="spec")
+        value = first.find(data)
+        count = len(value) if np.ndim(value) > len(first.shape) else None
+        flags = _done_codes(data, 1 if count is None else count)
+        flags |= np.uint8(OWN_NEXT)
+        columns = [leaf.column(data, count) for leaf in self._leaves]
+        own = [leaf.column(data, count) for leaf in self._following]
+        return Block(columns, flags, own, _source(source_id, len(flags)), len(flags))
 
 
-def episode_block(episode: Episode, spec: StepSpec, source: int = 0) -> Block:
-    """All N rows of an episode, the last one marked as final."""
-    spec.check(episode)
-    found = dict(episode.flatten())
-    columns = [found[path] for path, _ in spec.fields() if path[0] not in FLAG_FIELDS]
-    flags = episode.is_first.astype(np.uint8) * np.uint8(IS_FIRST)
-    flags |= episode.is_last.astype(np.uint8) * np.uint8(IS_LAST)
-    flags |= episode.is_terminal.astype(np.uint8) * np.uint8(IS_TERMINAL)
-    flags[-1] |= FINAL_ROW
-    if episode.num_transitions:
-        end = int(done_codes(episode)[-1])
-        # An episode left open has no end, but nothing more of it will come either.
-        flags[-2] |= end if end != CONTINUE else BREAK
-    return Block(columns, flags, None, source, episode.num_transitions, episode.source, episode.index)
+class _Leaf:
+    """One array of a transition."""
+
+    def __init__(self, path: nest.Path, field: FieldSpec) -> None:
+        self.path = path
+        self.field = field
+        self.shape = tuple(int(n or 0) for n in field.shape)
+        self._single = (1, *self.shape)
+        self._dtype = field.dtype
+        self._read_as = object if field.is_string else None
+        self._optional = path == ("discount",)
+
+    def find(self, data: Mapping[str, Any]) -> Any:
+        """Its value in the data; None for a discount that is not given."""
+        here: Any = data
+        try:
+            for part in self.path:
+                here = here[part]
+        except (KeyError, IndexError, TypeError) as cause:
+            if self._optional:
+                return None
+            what = f"the field is missing, expected {self.field}"
+            raise SpecMismatch(what, path=nest.path_name(self.path), rule="spec") from cause
+        return here
+
+    def column(self, data: Mapping[str, Any], count: int | None) -> np.ndarray:
+        """As a column ``[count, ...]``, or ``[1, ...]`` of a single transition (count None)."""
+        value = self.find(data)
+        if value is None and self._optional:
+            return np.ones((1 if count is None else count, *self.shape), self._dtype)
+        dtype = self._dtype
+        column = value if isinstance(value, np.ndarray) else np.asarray(value, self._read_as)
+        if count is None:
+            column = column[None]
+        fits = column.dtype == dtype or self._read_as is not None or np.can_cast(column.dtype, dtype, "same_kind")
+        if not fits or column.shape != (self._single if count is None else (count, *self.shape)):
+            got = FieldSpec(column.shape[1:], column.dtype)
+            raise SpecMismatch(
+                f"expected {1 if count is None else count} x {self.field}, got {len(column)} x {got}",
+                path=nest.path_name(self.path),
+                rule="spec",
+            )
+        return column
 
 
-def transition_block(data: Mapping[str, Any], spec: StepSpec, source_id: Any = 0) -> Block:
-    """B explicit transitions (or a single one without the leading axis), each with its own next observation."""
-    is_done, batched = _is_done(data, spec)
-    count = len(is_done)
-    columns, own = [], []
-    for path, field in spec.fields():
-        if path[0] in FLAG_FIELDS:
-            continue
-        columns.append(_leaf(data, path, field, count, batched))
-        if path[0] == "observation":
-            own.append(_leaf(data, ("next_observation", *path[1:]), field, count, batched))
-    flags = is_done | np.uint8(OWN_NEXT)
-    source = _source(source_id, count)
-    return Block(columns, flags, own, source, count)
-
-
-def _batch(data: Mapping[str, Any], spec: StepSpec, source_id: Any) -> list[Block]:
-    block = transition_block(data, spec, source_id)
-    return [block] if len(block.flags) else []
-
-
-def _is_done(data: Mapping[str, Any], spec: StepSpec) -> tuple[np.ndarray, bool]:
-    """The codes ``[B] uint8``, and whether the data have a batch axis."""
-    try:
-        path, field = next((p, f) for p, f in spec.fields() if p[0] == "observation")
-        batched = np.ndim(nest.get(data, path)) > len(field.shape)
-        count = len(nest.get(data, path)) if batched else 1
-    except (StopIteration, KeyError) as cause:
-        raise SpecMismatch("the transition has no such field", path="observation", rule="spec") from cause
+def _done_codes(data: Mapping[str, Any], count: int) -> np.ndarray:
+    """The codes ``[count] uint8``, as given or from terminated and truncated flags."""
     codes = data.get("is_done")
+    if count == 1 and isinstance(codes, int) and 0 <= codes <= TRUNCATED:
+        return np.array([codes], np.uint8)
     if codes is None:
         terminated, truncated = (np.asarray(data.get(name, False), np.bool_) for name in ("terminated", "truncated"))
         codes = np.where(terminated, TERMINATED, np.where(truncated, TRUNCATED, CONTINUE))
     codes = np.asarray(codes)
-    if not np.isin(codes, (CONTINUE, TERMINATED, TRUNCATED)).all():
-        raise SpecMismatch("expected 0 (goes on), 1 (terminated) or 2 (truncated)", path="is_done", rule="spec")
     if codes.shape not in ((), (count,)):
         raise SpecMismatch(f"expected {count} codes, got shape {list(codes.shape)}", path="is_done", rule="spec")
-    return np.array(np.broadcast_to(codes.astype(np.uint8), (count,))), batched
-
-
-def _leaf(data: Mapping[str, Any], path: nest.Path, field: FieldSpec, count: int, batched: bool) -> np.ndarray:
-    name = nest.path_name(path)
-    try:
-        value = nest.get(data, path)
-    except KeyError as cause:
-        if path == ("discount",):
-            return np.ones((count, *(n or 0 for n in field.shape)), field.dtype)
-        raise SpecMismatch(f"the field is missing, expected {field}", path=name, rule="spec") from cause
-    if value is None and path == ("discount",):
-        return np.ones(count, field.dtype)
-    column = np.asarray(value, object if field.is_string else None)
-    if not batched:
-        column = column[None]
-    if column.shape != (count, *field.shape) or not (
-        field.is_string or np.can_cast(column.dtype, field.dtype, "same_kind")
-    ):
-        got = FieldSpec(column.shape[1:], column.dtype)
-        raise SpecMismatch(f"expected {count} x {field}, got {len(column)} x {got}", path=name, rule="spec")
-    return column
+    flags = np.empty(count, np.uint8)
+    flags[:] = codes
+    if codes.size and ((flags > TRUNCATED).any() or (flags != codes).any()):
+        raise SpecMismatch("expected 0 (goes on), 1 (terminated) or 2 (truncated)", path="is_done", rule="spec")
+    return flags
 
 
 def _source(source_id: Any, count: int | None) -> Any:
+    if type(source_id) is int and 0 <= source_id < 1 << 32:
+        return source_id
     ids = np.asarray(source_id)
     if ids.dtype.kind not in "iu" or (ids.size and int(ids.min()) < 0) or (ids.size and int(ids.max()) >= 1 << 32):
         raise ValueError(f"source_id must be a non-negative integer below 2**32, got {source_id!r}")

@@ -77,6 +77,10 @@ class UniformSampler:
     def added(self, slots: np.ndarray, priorities: np.ndarray | None = None) -> None:
         """Rows that start transitions came in, newest last; priorities mean nothing here."""
         start = (self.head + self.count) % len(self.ring)
+        if len(slots) == 1:
+            self.ring[start] = slots[0]
+            self.count += 1
+            return
         room = min(len(slots), len(self.ring) - start)
         self.ring[start : start + room] = slots[:room]
         self.ring[: len(slots) - room] = slots[room:]

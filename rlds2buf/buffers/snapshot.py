@@ -28,7 +28,7 @@ import numpy as np
 
 import rlds2buf
 from rlds2buf.buffers.column_file import ColumnFile, checksum, open_column
-from rlds2buf.buffers.incoming import episode_block
+from rlds2buf.buffers.incoming import Intake
 from rlds2buf.buffers.live import LiveFolder
 from rlds2buf.buffers.manifest import is_buffer, read_manifest, replace_text, sync_folder, write_manifest
 from rlds2buf.buffers.state import describe, restore
@@ -154,6 +154,7 @@ class SnapshotWriter:
         self.notes: dict[str, Any] = {}
         self._provenance = _provenance(provenance)
         self._folder = _Folder(Path(path), overwrite=overwrite, keep=resume)
+        self._intake = Intake(spec)
         self._encoder = RowStore(spec, 0)  # for the fields' order and the vocabularies
         self._rows = self._items = 0
         journal = self._folder.journal() if resume else None
@@ -169,7 +170,7 @@ class SnapshotWriter:
         Raises:
             SpecMismatch: it doesn't fit the spec; nothing was written.
         """
-        block = episode_block(episode, self.spec)
+        block = self._intake.episode(episode)
         rows = len(block.flags)
         if self._rows + rows > _MAX_ROWS:
             raise SinkError(f"{self._folder.target}: a saved buffer holds at most {_MAX_ROWS} rows")

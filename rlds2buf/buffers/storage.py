@@ -122,6 +122,13 @@ class RowStore:
         if head < count:
             yield slice(0, count - head), slice(head, count)
 
+    def slots_from(self, first_key: int, count: int) -> np.ndarray:
+        """The slots ``[count] int64`` of that many rows from `first_key` on."""
+        start = int(self.slot_of(first_key))
+        if start + count <= self.slots:
+            return np.arange(start, start + count)
+        return np.concatenate([np.arange(span.start, span.stop) for span, _ in self.spans(first_key, count)])
+
     def write(
         self,
         columns: Sequence[np.ndarray],
@@ -145,7 +152,7 @@ class RowStore:
             own = self._encode(own, self.observation)
             if self.own is None:
                 self.own = [self._new(f"next_{self.names[i]}", self.fields[i]) for i in self.observation]
-        if self.source is None and np.any(source):
+        if self.source is None and (source if isinstance(source, int) else source.any()):
             self.source = self.allocate("source", (self.slots,), np.dtype(np.uint32))
             self.source[:] = 0  # what is held already is of source 0
         for slots, run in self.spans(first, count):
@@ -275,6 +282,8 @@ class RowStore:
         return self.allocate(name, (self.slots, *shape), dtype)
 
     def _encode(self, columns: Sequence[np.ndarray], ids: Sequence[int]) -> list[np.ndarray]:
+        if not self.vocabularies:
+            return list(columns)
         return [
             self.vocabularies[i].encode(column) if i in self.vocabularies else column
             for i, column in zip(ids, columns, strict=True)
