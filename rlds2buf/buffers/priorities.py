@@ -89,8 +89,10 @@ class PrioritizedSampler:
         self.count += len(slots)
 
     def evicted(self, slots: np.ndarray) -> None:
-        """Rows that start transitions left."""
+        """The oldest rows that start transitions left."""
         self._set(slots, np.zeros(len(slots)))
+        if len(slots):
+            self._first = (int(slots[-1]) + 1) % len(self.priority)
         self.count -= len(slots)
 
     def moved(self, store: RowStore, before: np.ndarray) -> None:
@@ -121,7 +123,9 @@ class PrioritizedSampler:
             uniforms = np.zeros(0)
             slots[:] = self._without_replacement(rng, size)
         tree = self.tree
-        draw_prioritized(tree.nodes, tree.offsets, self.priority, uniforms, self.count, beta, least, slots, facts)
+        draw_prioritized(
+            tree.nodes, tree.offsets, self._first, self.priority, uniforms, self.count, beta, least, slots, facts
+        )
         return Draw(slots, facts[0], facts[1], facts[2])
 
     def among(
@@ -173,6 +177,7 @@ class PrioritizedSampler:
     def _allocate(self, slots: int) -> None:
         self.tree = SumTree(slots)
         self.priority = np.zeros(slots)
+        self._first = 0  # no transition is older than the one in this slot, or the next ones behind it
         # The smallest leaves above 0, in a tree of the same layout, where weights need it.
         self._least = np.full_like(self.tree.nodes, np.inf) if self.normalise == "buffer" else None
 
@@ -189,6 +194,7 @@ class PrioritizedSampler:
     def _take(self, store: RowStore, priorities: np.ndarray) -> None:
         maximum = self.maximum
         self._allocate(store.slots)
+        self._first = int(store.slot_of(store.oldest))
         self.count = 0
         self.added(item_slots(store), priorities)
         self.maximum = maximum
@@ -196,6 +202,7 @@ class PrioritizedSampler:
     def _without_replacement(self, rng: np.random.Generator, size: int) -> np.ndarray:
         # Efraimidis and Spirakis 2006: the largest of u**(1/w) are a weighted sample in order of draws.
         candidates = np.flatnonzero(self.tree.leaves > 0)
+        candidates = np.roll(candidates, -int(np.searchsorted(candidates, self._first)))  # oldest first
         if len(candidates) < size:
             raise NotEnoughItems(f"{len(candidates)} transitions have a priority above 0, {size} were asked for")
         keys = np.log(1.0 - rng.random(len(candidates))) / self.tree.leaves[candidates]

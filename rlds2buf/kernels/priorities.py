@@ -5,17 +5,19 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from rlds2buf.kernels.sum_tree import descend, refresh
+from rlds2buf.kernels.sum_tree import descend, refresh, sum_before
 
 __all__ = ["draw_prioritized", "update_priorities"]
 
 
 @numba.njit(nogil=True, cache=True)
-def draw_prioritized(nodes, offsets, priority, uniforms, count, beta, least, slots, facts):  # type: ignore[no-untyped-def]
+def draw_prioritized(nodes, offsets, first, priority, uniforms, count, beta, least, slots, facts):  # type: ignore[no-untyped-def]
     """Draw leaves and say what their importance is.
 
     Args:
         nodes, offsets: of the sum tree over ``priority**alpha``.
+        first: the oldest row's slot. Uniforms run from there on, so that a draw depends on what is
+            held and not on where it lies.
         priority: ``[capacity] float64``, raw.
         uniforms: ``[B] float64`` in [0, 1); empty if `slots` are chosen already.
         count: N, how many transitions there are.
@@ -26,8 +28,11 @@ def draw_prioritized(nodes, offsets, priority, uniforms, count, beta, least, slo
     """
     total = nodes[nodes.shape[0] - 1]
     if uniforms.shape[0]:
-        targets = uniforms * total
+        ahead = sum_before(nodes, offsets, first)
+        targets = uniforms * total + ahead
         for i in range(targets.shape[0]):
+            if targets[i] >= total:
+                targets[i] -= total
             targets[i] = min(targets[i], np.nextafter(total, 0.0))
         descend(nodes, offsets, targets, slots)
     smallest = least

@@ -12,7 +12,7 @@ import itertools
 import numba
 import numpy as np
 
-__all__ = ["FANOUT", "SumTree", "descend", "refresh", "refresh_least", "write_leaves"]
+__all__ = ["FANOUT", "SumTree", "descend", "refresh", "refresh_least", "sum_before", "write_leaves"]
 
 FANOUT = 16
 
@@ -99,6 +99,17 @@ def descend(nodes, offsets, targets, out):  # type: ignore[no-untyped-def]
                     target -= value
             targets[i] = target
             out[i] = out[i] * FANOUT + chosen
+
+
+@numba.njit(nogil=True, cache=True)
+def sum_before(nodes, offsets, index):  # type: ignore[no-untyped-def]
+    """The sum of the leaves in front of leaf `index`."""
+    total = 0.0
+    for level in range(offsets.shape[0] - 1):
+        for j in range(index // FANOUT * FANOUT, index):
+            total += nodes[offsets[level] + j]
+        index //= FANOUT
+    return total
 
 
 class SumTree:

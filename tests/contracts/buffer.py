@@ -361,6 +361,29 @@ class BufferContract:
         # What was done to the loaded one has not reached the files.
         assert_same_nest(rlds2buf.load_buffer(tmp_path / "saved").all()._asdict(), before)
 
+    def test_a_wrapped_buffer_draws_the_same_once_loaded(self, tmp_path: Path) -> None:
+        """Draws depend on what is held, in order of age, not on where in the ring it lies."""
+        buffer = self.make(SPEC, 20, seed=5)
+        for i in range(7):
+            buffer.add(episode(100 * i, 4 + i % 3))
+            buffer.add(transitions(100 * i + 50, 2), source_id=1)
+        buffer.save(tmp_path / "saved")
+        state = buffer.state_dict()
+
+        def draws(one: Any) -> list[list[int]]:
+            return [
+                one.sample(16).info.key.tolist(),
+                one.sample(8, replace=False).info.key.tolist(),
+                one.sample(8, source_id=0).info.key.tolist(),
+                one.sample(8, sequence_length=3).info.key.tolist(),
+            ]
+
+        expected = draws(buffer)
+        assert draws(rlds2buf.load_buffer(tmp_path / "saved")) == expected
+        other = self.make(SPEC, 20)
+        other.load_state_dict(state)
+        assert draws(other) == expected
+
     def test_save_of_an_empty_buffer(self, tmp_path: Path) -> None:
         self.make(SPEC, self.capacity, seed=3).save(tmp_path / "saved")
         loaded = rlds2buf.load_buffer(tmp_path / "saved")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from rlds2buf.kernels.sum_tree import FANOUT, SumTree
+from rlds2buf.kernels.sum_tree import FANOUT, SumTree, sum_before
 from tests.buffers.frequencies import p_value
 from tests.reference.sum_tree import ListTree
 
@@ -171,3 +171,12 @@ def test_empty_tree_and_empty_calls() -> None:
 def test_memory_is_a_fifteenth_more_than_the_leaves() -> None:
     size = 1_000_000
     assert SumTree(size).nodes.nbytes <= size * 8 * (1 + 1 / (FANOUT - 1)) * 1.001
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sum_before(size: int) -> None:
+    values = np.random.default_rng(size).integers(0, 9, size).astype(float)
+    tree = filled(values)
+    for index in {0, 1, size // 3, size - 1}:
+        if index < size:
+            assert sum_before(tree.nodes, tree.offsets, index) == values[:index].sum()
