@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,18 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlds2buf.buffers.incoming import Block, Intake
+from rlds2buf.buffers.contents import Contents
+from rlds2buf.buffers.incoming import Intake
 from rlds2buf.buffers.live import LiveFolder
 from rlds2buf.buffers.priorities import PrioritizedSampler, checked_priorities
 from rlds2buf.buffers.reader import Reader
 from rlds2buf.buffers.removers import Fifo
 from rlds2buf.buffers.samplers import Draw, Sampler, item_slots
-from rlds2buf.buffers.storage import Allocator, RowStore, in_memory
-from rlds2buf.core.fields import CONTINUE, FINAL_ROW
+from rlds2buf.buffers.storage import RowStore
+from rlds2buf.buffers.view import View
 from rlds2buf.core.sample import Sample, SampleInfo, Trajectory, Transition
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import NotEnoughItems, ReplayError, SnapshotExists, UnknownKey
-from rlds2buf.kernels.chain import BREAK, CODE
 
 __all__ = ["Buffer"]
 
@@ -57,6 +56,7 @@ class Buffer:
         view: Mapping[str, Any] | None = None,
     ) -> None:
         self.spec = spec
+        self._contents = Contents(store, remover, sampler)
         self._store = store
         self._remover = remover
         self._sampler = sampler
@@ -68,9 +68,8 @@ class Buffer:
         self.kind = kind
         self._home = home
         self._options = dict(options or {}, **({"view": dict(view)} if view else {}))
-        self._view = _View(**(view or {}))
-        self._open: dict[int, int] = {}  # source id -> key of its newest transition, if that goes on
-        self._added = self._evicted = self._sampled = 0
+        self._view = View(**(view or {}))
+        self._sampled = 0
 
     @property
     def capacity(self) -> int:
@@ -118,12 +117,13 @@ class Buffer:
             blocks = self._intake.blocks(data, source_id)
             for block in blocks:
                 self._remover.refuse(block)
+            self._touch()
             given = None
             if priorities is not None:
                 given = checked_priorities(priorities, sum(block.items for block in blocks))
             keys = []
             for block in blocks:
-                keys.append(self._store_block(block, None if given is None else given[: block.items]))
+                keys.append(self._contents.add(block, None if given is None else given[: block.items]))
                 given = None if given is None else given[block.items :]
         return keys[0] if len(keys) == 1 else np.concatenate([np.zeros(0, np.uint64), *keys])
 
@@ -184,7 +184,7 @@ class Buffer:
         wanted = np.atleast_1d(np.asarray(keys, np.uint64))
         view = self._view.changed(n_step, gamma, sequence_length)
         with self._lock:
-            held = self._held(wanted)
+            held = self._contents.holds(wanted)
             if not held.all():
                 some = ", ".join(str(key) for key in wanted[~held][:5])
                 raise UnknownKey(f"{int((~held).sum())} of {len(wanted)} keys are not in the buffer: {some}")
@@ -212,7 +212,7 @@ class Buffer:
             if not isinstance(sampler, PrioritizedSampler):
                 raise ReplayError("this buffer samples uniformly and keeps no priorities")
             self._touch()
-            held = self._held(wanted)
+            held = self._contents.holds(wanted)
             slots = self._store.slot_of(wanted[held].astype(np.int64))
             sampler.update(slots, values[held])
         return wanted[~held]
@@ -241,18 +241,13 @@ class Buffer:
         """Change the capacity, keeping the newest rows that fit."""
         with self._lock:
             self._touch()
-            self._evict(self._remover.shrink(capacity, self._store, len(self)))
-            slots = capacity if self.capacity_unit == "rows" else max(capacity, self._store.num_rows)
-            self._relay(slots, in_memory if self._frozen else None)
+            self._contents.resize(capacity)
 
     def clear(self) -> None:
         """Drop everything held; keys go on counting."""
         with self._lock:
             self._touch()
-            self._evict(self._store.num_rows)
-            self._remover.clear()
-            self._open.clear()
-            self._sampler.moved(self._store, np.zeros(0, np.int64))
+            self._contents.clear()
 
     def stats(self) -> dict[str, Any]:
         """Counts and sizes, as plain numbers.
@@ -267,8 +262,8 @@ class Buffer:
                 "num_items": len(self),
                 "capacity": self.capacity,
                 "capacity_unit": self.capacity_unit,
-                "added": self._added,
-                "evicted": self._evicted,
+                "added": self._contents.added,
+                "evicted": self._contents.evicted,
                 "sampled": self._sampled,
                 "bytes": self._store.nbytes + self._sampler.nbytes,
                 "row_bytes": self.spec.row_bytes,
@@ -340,98 +335,10 @@ class Buffer:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    @property
-    def _frozen(self) -> bool:
-        """Whether the columns are a saved buffer's files, which must not change."""
-        return not self._store.flags.flags.writeable
-
     def _touch(self) -> None:
         """Call before anything that is saved changes."""
         if self._home is not None:
             self._home.touch()
-
-    def _store_block(self, block: Block, priorities: np.ndarray | None = None) -> np.ndarray:
-        self._touch()
-        rows = len(block.flags)
-        store, remover = self._store, self._remover
-        whole = rows
-        if block.own is not None and rows > self.capacity:
-            block = block.tail(self.capacity)
-            rows = self.capacity
-        if self._frozen:
-            self._relay(max(self._slots_wanted(), store.num_rows), in_memory)
-        self._evict(remover.excess(store, len(self), rows=rows, more_items=block.items))
-        if store.num_rows + rows > store.slots:
-            self._relay(max(2 * store.slots, store.num_rows + rows))
-        skipped = whole - rows
-        if skipped:
-            store.newest += skipped
-            store.oldest = store.newest
-            self._evicted += skipped
-        first = store.write(block.columns, block.flags, own=block.own, source=block.source)
-        if block.own is None:
-            remover.added_episode(rows)
-            self._open.pop(int(np.max(block.source)), None)  # an episode starts anew
-        elif rows:
-            self._chain(first, block)
-        if block.items:
-            added = store.slots_from(first, block.items)
-            if priorities is not None:
-                priorities = priorities[-block.items :]
-            self._sampler.added(added, priorities)
-        self._added += block.items + skipped
-        return np.arange(first - skipped, first + block.items, dtype=np.uint64)
-
-    def _slots_wanted(self) -> int:
-        return self.capacity if self.capacity_unit == "rows" else self._store.num_rows
-
-    def _evict(self, rows: int) -> None:
-        if rows:
-            gone = self._store.evict(rows)
-            self._sampler.evicted(gone)
-            self._evicted += len(gone)
-
-    def _relay(self, slots: int, allocate: Allocator | None = None) -> None:
-        before = item_slots(self._store)
-        self._store.relay(slots, allocate=allocate)
-        self._sampler.moved(self._store, before)
-
-    def _chain(self, first: int, block: Block) -> None:
-        """Say for each new explicit transition, and the ones they continue, what follows."""
-        store = self._store
-        count = len(block.flags)
-        goes_on = (block.flags & CODE) == CONTINUE
-        if isinstance(block.source, int):
-            # Of one source, each is followed by the next row; only the borders need a word.
-            self._continue(block.source, first)
-            if goes_on[-1]:
-                self._leave_open(block.source, first + count - 1)
-            return
-        keys = np.arange(first, first + count)
-        store.flags[store.slot_of(keys[goes_on])] |= np.uint8(BREAK)  # until its successor comes
-        for source in np.unique(block.source):
-            mine = block.source == source
-            members, open_members = keys[mine], goes_on[mine]
-            self._continue(int(source), int(members[0]))
-            store.link(members[:-1][open_members[:-1]], members[1:][open_members[:-1]])
-            if open_members[-1]:
-                self._leave_open(int(source), int(members[-1]))
-
-    def _continue(self, source: int, key: int) -> None:
-        """The source's newest transition, if it is still held and goes on, is followed by this one."""
-        previous = self._open.pop(source, None)
-        if previous is None or previous < self._store.oldest:
-            return
-        if key == previous + 1:
-            slot = self._store.slot_of(previous)
-            self._store.flags[slot] &= ~np.uint8(BREAK)
-        else:
-            self._store.link(np.array([previous]), np.array([key]))
-
-    def _leave_open(self, source: int, key: int) -> None:
-        """The source's newest transition goes on, and its successor is not here yet."""
-        self._open[source] = key
-        self._store.flags[self._store.slot_of(key)] |= np.uint8(BREAK)
 
     def _draw(self, size: int, source_id: int | None, replace: bool, beta: float | None) -> tuple[Draw, int]:
         if source_id is None:
@@ -444,56 +351,15 @@ class Buffer:
         _enough(len(slots), size, replace, f" of source {source_id}")
         return self._sampler.among(self._rng, size, slots, replace=replace, beta=beta), len(slots)
 
-    def _read(self, slots: np.ndarray, view: _View) -> Any:
+    def _read(self, slots: np.ndarray, view: View) -> Any:
         if view.sequence_length is not None:
             return self._reader.sequences(slots, view.sequence_length)
         if view.n_step > 1:
             return self._reader.n_step(slots, view.n_step, view.gamma)
         return self._reader.transitions(slots, view.gamma)
 
-    def _held(self, keys: np.ndarray) -> np.ndarray:
-        """Which ``uint64`` keys are of transitions held."""
-        store = self._store
-        inside = (keys >= np.uint64(store.oldest)) & (keys < np.uint64(store.newest))
-        slots = store.slot_of(keys[inside].astype(np.int64))
-        inside[inside] = (store.flags[slots] & CODE) != FINAL_ROW
-        return inside
-
 
 def _enough(count: int, size: int, replace: bool, what: str) -> None:
     needed = 1 if replace else size
     if count < needed:
         raise NotEnoughItems(f"the buffer holds {count} transitions{what}, and sampling needs at least {needed}")
-
-
-@dataclasses.dataclass(frozen=True)
-class _View:
-    """What a drawn row is turned into."""
-
-    n_step: int = 1
-    gamma: float = 1.0
-    sequence_length: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.n_step < 1:
-            raise ValueError(f"n_step must be at least 1, got {self.n_step}")
-        if not 0.0 <= self.gamma <= 1.0:
-            raise ValueError(f"gamma must be in [0, 1], got {self.gamma}")
-        if self.sequence_length is not None and self.sequence_length < 1:
-            raise ValueError(f"sequence_length must be at least 1, got {self.sequence_length}")
-        if self.sequence_length is not None and self.n_step > 1:
-            raise ValueError("n_step and sequence_length can't be used together")
-
-    def changed(self, n_step: int | None, gamma: float | None, sequence_length: int | None) -> _View:
-        """This view with what is given in place of its own; asking for one kind sets aside the other."""
-        if n_step is None and gamma is None and sequence_length is None:
-            return self
-        if n_step is None:
-            n_step = self.n_step if sequence_length is None else 1
-        elif sequence_length is None and self.sequence_length is not None:
-            return _View(n_step, self.gamma if gamma is None else gamma)
-        return _View(
-            n_step,
-            self.gamma if gamma is None else gamma,
-            self.sequence_length if sequence_length is None else sequence_length,
-        )

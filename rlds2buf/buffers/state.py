@@ -22,7 +22,7 @@ __all__ = ["describe", "get_state", "restore", "set_state"]
 
 def describe(buffer: Buffer) -> dict[str, Any]:
     """What is not in the columns, as plain JSON values (strings of a column as latin-1 text)."""
-    store = buffer._store
+    store, contents = buffer._store, buffer._contents
     return {
         "kind": buffer.kind,
         "spec": buffer.spec.to_json(),
@@ -33,8 +33,8 @@ def describe(buffer: Buffer) -> dict[str, Any]:
         "oldest": store.oldest,
         "newest": store.newest,
         "episode_rows": list(buffer._remover.lengths),
-        "open": {str(source): key for source, key in buffer._open.items()},
-        "counts": {"added": buffer._added, "evicted": buffer._evicted, "sampled": buffer._sampled},
+        "open": {str(source): key for source, key in buffer._contents.waiting.items()},
+        "counts": {"added": contents.added, "evicted": contents.evicted, "sampled": buffer._sampled},
         "rng": buffer._rng.bit_generator.state,
         "sampler": buffer._sampler.state(),
         "strings": {
@@ -72,8 +72,8 @@ def restore(buffer: Buffer, state: Mapping[str, Any], arrays: Mapping[str, np.nd
         buffer._remover.limit, buffer._remover.unit = limit, unit
         buffer._remover.lengths.clear()
         buffer._remover.lengths.extend(lengths)
-        buffer._open = waiting
-        buffer._added, buffer._evicted, buffer._sampled = added, evicted, sampled
+        buffer._contents.waiting = waiting
+        buffer._contents.added, buffer._contents.evicted, buffer._sampled = added, evicted, sampled
         if state["rng"] is not None:
             buffer._rng.bit_generator.state = state["rng"]
         saved = {name[len("sampler/") :]: array for name, array in arrays.items() if name.startswith("sampler/")}
@@ -118,4 +118,4 @@ def set_state(buffer: Buffer, state: Mapping[str, Any]) -> None:
         if np.any(flags & np.uint8(flag)) and not needed <= set(arrays):
             raise SnapshotCorrupt(f"the state lacks {', '.join(sorted(needed - set(arrays)))}")
     restore(buffer, state, arrays)
-    buffer._relay(slots)
+    buffer._contents.relay(slots)
