@@ -90,7 +90,7 @@ class Contents:
         self.evict(self.store.num_rows)
         self.remover.clear()
         self.waiting.clear()
-        self.sampler.moved(self.store, np.zeros(0, np.int64))
+        self.sampler.reset(self.store)
 
     def holds(self, keys: np.ndarray) -> np.ndarray:
         """Which ``uint64`` keys are of transitions held."""
