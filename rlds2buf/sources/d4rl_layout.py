@@ -10,7 +10,7 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SourceFormatError
-from rlds2buf.sources.hdf5_file import tree
+from rlds2buf.sources.hdf5_file import check_size, tree
 from rlds2buf.sources.hdf5_rows import native_dtype
 
 __all__ = ["REQUIRED", "Column", "Layout", "flagged_rows"]
@@ -108,6 +108,7 @@ class Layout:
             hint = " (infos=False leaves these out)" if key.startswith("infos/") else ""
             raise SourceFormatError(f"{self._name}: `{key}` has {length} rows, but `rewards` has {self.count}{hint}")
         native_dtype(dataset)
+        check_size(dataset)
 
     def _length(self, key: str, dataset: Any) -> int:
         if not getattr(dataset, "shape", None):

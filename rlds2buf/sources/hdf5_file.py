@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rlds2buf.errors import MissingDependency, SourceError, SourceFormatError, SourceNotFound
+from rlds2buf.errors import MissingDependency, Rlds2bufError, SourceError, SourceFormatError, SourceNotFound
 
-__all__ = ["describe_value", "open_hdf5", "read_value", "tree"]
+__all__ = ["check_size", "describe_value", "open_hdf5", "read_value", "tree"]
+
+_H5PY_RAISES = (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+"""A flipped byte in the file's own structure comes out as nearly anything."""
+
+_MOST_COMPRESSION = 10_000
+"""Deflate makes at most 1032 bytes of one; other filters make more of constants."""
+
+_SLACK = 1 << 20
 
 MAX_DEPTH = 32
 """Groups nested deeper than this are taken for a cycle of links."""
@@ -21,9 +30,11 @@ MAX_DEPTH = 32
 def open_hdf5(path: Path) -> Iterator[Any]:
     """Open `path` for reading, as an ``h5py.File`` that closes at the end of the block.
 
+    What h5py raises inside the block, where a damaged file may show anywhere, is translated too.
+
     Raises:
         SourceNotFound: there is no such file.
-        SourceFormatError: it is not HDF5, or it is cut short.
+        SourceFormatError: it is not HDF5, is cut short, or is damaged.
         SourceError: it can't be opened for another reason (permissions).
         MissingDependency: h5py is not installed.
     """
@@ -31,7 +42,7 @@ def open_hdf5(path: Path) -> Iterator[Any]:
         import h5py
     except ImportError as cause:
         raise MissingDependency("HDF5 files need h5py: pip install h5py") from cause
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not os.path.isfile(path):
         raise SourceFormatError(f"{path}: not a file, so no HDF5 file")
     try:
         file = h5py.File(path, "r")
@@ -43,7 +54,12 @@ def open_hdf5(path: Path) -> Iterator[Any]:
         why = "the file is cut short" if "truncated" in str(cause) else "not a readable HDF5 file"
         raise SourceFormatError(f"{path}: {why} ({cause})") from cause
     with file:
-        yield file
+        try:
+            yield file
+        except Rlds2bufError:
+            raise
+        except _H5PY_RAISES as cause:
+            raise SourceFormatError(f"{path}: the file is damaged ({type(cause).__name__}: {cause})") from cause
 
 
 def tree(group: Any, name: str, depth: int = 0) -> Any:
@@ -56,12 +72,15 @@ def tree(group: Any, name: str, depth: int = 0) -> Any:
         name: what to call it in messages.
 
     Raises:
-        SourceFormatError: the groups nest without end.
+        SourceFormatError: the groups nest without end, or a dataset claims more than the file can hold.
     """
     import h5py
 
     if isinstance(group, h5py.Dataset):
+        check_size(group)
         return group
+    if not isinstance(group, h5py.Group):
+        raise SourceFormatError(f"{name}: neither a dataset nor a group, but {group}")
     if depth > MAX_DEPTH:
         raise SourceFormatError(f"{name}: groups nest deeper than {MAX_DEPTH} levels (a link back to itself?)")
     return {
@@ -69,6 +88,21 @@ def tree(group: Any, name: str, depth: int = 0) -> Any:
         for key, child in group.items()
         if isinstance(child, h5py.Dataset | h5py.Group)
     }
+
+
+def check_size(dataset: Any) -> None:
+    """Refuse a dataset whose shape, by a damaged byte, is far beyond what is stored: reading would not end.
+
+    Raises:
+        SourceFormatError: it is.
+    """
+    if dataset.shape is None or dataset.external or dataset.is_virtual:
+        return
+    size = dataset.file.id.get_filesize()
+    filters = dataset.id.get_create_plist().get_nfilters()
+    if dataset.size * dataset.dtype.itemsize > size * (_MOST_COMPRESSION if filters else 1) + _SLACK:
+        claim = f"{dataset.name} claims {dataset.dtype}{list(dataset.shape)}"
+        raise SourceFormatError(f"{dataset.file.filename}: {claim}, more than the file of {size:,} bytes can hold")
 
 
 def read_value(dataset: Any) -> Any:

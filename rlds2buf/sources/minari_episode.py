@@ -43,8 +43,16 @@ def read_episode(group: Any, spaces: dict[str, nest.Nest], *, infos: bool, sourc
         found = tree(group[name], f"{source}: {group.name}/{name}")
         return nest.map_structure(_read, found)
 
-    rewards, ended, cut = (part(name, name) for name in ("rewards", "terminations", "truncations"))
+    def numbers(name: str, field: str) -> np.ndarray:
+        column = part(name, field)
+        if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind not in "biuf":
+            got = f"{column.dtype}{list(column.shape)}" if isinstance(column, np.ndarray) else "a group"
+            raise SpecMismatch(f"`{name}` should hold one number a step, got {got}", path=field, rule="spec", **where)
+        return column
+
+    rewards = numbers("rewards", "reward")
     steps = len(rewards)
+    ended, cut = (numbers(name, name).astype(np.bool_) for name in ("terminations", "truncations"))
     columns = {
         "observation": _with_pictures(_tuples(part("observations", "observation")), spaces.get("observation")),
         "action": _with_pictures(_tuples(part("actions", "action")), spaces.get("action")),
@@ -59,8 +67,8 @@ def read_episode(group: Any, spaces: dict[str, nest.Nest], *, infos: bool, sourc
         _check_length(found, name, (want,), where)
     _check_length(extras, "extras/infos", (steps, steps + 1), where)
 
-    is_terminal = np.concatenate([[False], ended.astype(np.bool_)])
-    is_last = np.concatenate([[False], (ended | cut).astype(np.bool_)])
+    is_terminal = np.concatenate([[False], ended])
+    is_last = np.concatenate([[False], ended | cut])
     open_tail = not is_last[-1]
     is_last[-1] = True
     is_first = np.zeros(steps + 1, np.bool_)

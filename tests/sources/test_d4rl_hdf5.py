@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2buf import Episode, SourceError, SourceFormatError, SourceNotFound, transitions
+from rlds2buf import Episode, EpisodeError, SourceError, SourceFormatError, SourceNotFound, transitions
 from rlds2buf.sources import d4rl_hdf5
 from rlds2buf.sources.d4rl_hdf5 import D4rlHdf5Source
 from rlds2buf.sources.rlds_dir import RldsDirSource
@@ -480,6 +480,32 @@ class TestBadFiles:
         record = np.zeros(4, [("a", "f4"), ("b", "i4")])
         with pytest.raises(SourceFormatError, match="no column of steps"):
             D4rlHdf5Source(write(tmp_path / "a", **table(4, [3], []), infos__odd=record))
+
+    def test_a_shape_that_the_file_can_not_hold(self, tmp_path: Path) -> None:
+        with h5py.File(tmp_path / "a", "w") as file:
+            for name in ("observations", "actions", "rewards", "terminals"):
+                file.create_dataset(name, (1 << 50,), np.float32, chunks=(4,))
+        with pytest.raises(SourceFormatError, match="more than the file of"):
+            D4rlHdf5Source(tmp_path / "a")
+
+    def test_bytes_flipped_anywhere_give_typed_errors(self, tmp_path: Path) -> None:
+        whole = (DATA / "d4rl/hopper_medium_replay-v1.hdf5").read_bytes()
+        rng = np.random.default_rng(5)
+        refused = 0
+        for number in range(150):
+            damaged = bytearray(whole)
+            for _ in range(int(rng.choice([1, 5, 20]))):
+                damaged[rng.integers(rng.choice([4000, len(whole)]))] = rng.integers(256)
+            # A new name each time: h5py may keep a file open that it could not close.
+            path = tmp_path / f"{number}.hdf5"
+            path.write_bytes(damaged)
+            try:
+                with D4rlHdf5Source(path) as source:
+                    source.details()
+                    list(source)
+            except (SourceError, EpisodeError):
+                refused += 1
+        assert 30 < refused < 150
 
     def test_groups_that_contain_themselves(self, tmp_path: Path) -> None:
         path = write(tmp_path / "a", **table(4, [3], []), infos__qpos=np.zeros(4))

@@ -188,6 +188,11 @@ class TestRefused:
         with pytest.raises(SourceNotFound, match=r"is it .*/hopper_medium\.hdf5\?"):
             open_source(DATA / "d4rl/hoper_medium.hdf5")
 
+    def test_a_name_that_can_not_be(self) -> None:
+        for name in ("x" * 5000, "a\x00b", ""):
+            with pytest.raises((SourceNotFound, SourceFormatError)):
+                open_source(name)
+
     def test_addresses(self) -> None:
         with pytest.raises(SourceError, match="gs:// is not read"):
             open_source("gs://bucket/dataset")
@@ -267,6 +272,8 @@ class TestRefused:
         os.mkfifo(tmp_path / "pipe")
         with pytest.raises(SourceFormatError, match="neither a file nor a folder"):
             open_source(tmp_path / "pipe")
+        with pytest.raises(SourceFormatError, match="not a file"):
+            open_source(tmp_path / "pipe", format="d4rl")
 
     def test_links_in_a_circle(self, tmp_path: Path) -> None:
         (tmp_path / "a").symlink_to(tmp_path / "a")

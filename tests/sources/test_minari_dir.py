@@ -339,6 +339,28 @@ class TestBadFolders:
         with pytest.raises(SpecMismatch, match=f"episode 1, .*: episode_1 has no `{part}`"):
             list(source)
 
+    @pytest.mark.parametrize("part", ["rewards", "terminations", "truncations"])
+    @pytest.mark.parametrize("value", [np.zeros((2, 2)), 1.0, np.array([b"a", b"b"])])
+    def test_more_or_less_than_one_number_a_step(self, tmp_path: Path, part: str, value: Any) -> None:
+        source = MinariDirSource(write(tmp_path / "data", [columns(2, **{part: value})]))
+        with pytest.raises(SpecMismatch, match=f"`{part}` should hold one number a step, got "):
+            list(source)
+
+    def test_a_shape_that_the_file_can_not_hold(self, tmp_path: Path) -> None:
+        """Reading would not end."""
+        folder = write(tmp_path / "data", [columns(2)])
+        with h5py.File(folder / "main_data.hdf5", "r+") as file:
+            del file["episode_0/observations"]
+            file["episode_0"].create_dataset("observations", (1 << 50, 2), np.float32, chunks=(4, 2))
+        with pytest.raises(SourceFormatError, match=r"claims float32\[1125899906842624, 2\], more than the file"):
+            list(MinariDirSource(folder))
+
+    def test_flags_of_another_type(self, tmp_path: Path) -> None:
+        episode = columns(2)
+        episode.update({name: episode[name].astype(np.float64) for name in ("terminations", "truncations")})
+        (found,) = MinariDirSource(write(tmp_path / "data", [episode]))
+        assert found.end == "terminated"
+
     def test_nothing_tells_what_a_step_is(self, tmp_path: Path) -> None:
         with pytest.raises(SourceFormatError, match="no episodes and no spaces"):
             _ = MinariDirSource(write(tmp_path / "data", [])).spec
