@@ -1,0 +1,26 @@
+"""A tf.data.Dataset is told from other iterables, however it was made."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from rlds2buf.sources.formats import OBJECTS
+
+STEPS = {"observation": [[0.0], [1.0]], "action": [0, 1]}
+
+
+def name_of(value: object) -> str:
+    return next(entry.name for entry in OBJECTS if entry.fits(value))
+
+
+def test_every_kind_of_dataset() -> None:
+    plain = tf.data.Dataset.from_tensors({"steps": STEPS})
+    nested = plain.map(lambda episode: {"steps": tf.data.Dataset.from_tensor_slices(episode["steps"])})
+    made = tf.data.Dataset.from_generator(lambda: iter([1.0]), output_signature=tf.TensorSpec([], tf.float32))
+    for dataset in (plain, nested, made, plain.concatenate(plain), plain.batch(2).prefetch(1), plain.take(1).cache()):
+        assert name_of(dataset) == "tf.data"
+
+
+def test_what_is_made_of_one_is_none() -> None:
+    assert name_of(tf.data.Dataset.range(2).as_numpy_iterator()) == "memory"
+    assert name_of([{"steps": []}]) == "memory"
