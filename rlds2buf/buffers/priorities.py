@@ -99,6 +99,11 @@ class PrioritizedSampler:
         """The store's rows moved: its transitions, oldest first, were in slots `before`."""
         self._take(store, self.priority[before])
 
+    def reset(self, store: RowStore) -> None:
+        """The store was emptied: the largest priority and the schedule of beta start over too."""
+        self.moved(store, np.zeros(0, np.int64))
+        self.maximum, self.updates = 1.0, 0
+
     def draw(self, rng: np.random.Generator, size: int, *, replace: bool = True, beta: float | None = None) -> Draw:
         """Draw `size` transitions.
 

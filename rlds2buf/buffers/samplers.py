@@ -43,6 +43,7 @@ class Sampler(Protocol):
     def added(self, slots: np.ndarray, priorities: np.ndarray | None = None) -> None: ...
     def evicted(self, slots: np.ndarray) -> None: ...
     def moved(self, store: RowStore, before: np.ndarray) -> None: ...
+    def reset(self, store: RowStore) -> None: ...
     def draw(self, rng: np.random.Generator, size: int, *, replace: bool = True, beta: float | None = None) -> Draw: ...
     def among(
         self, rng: np.random.Generator, size: int, slots: np.ndarray, *, replace: bool, beta: float | None
@@ -97,6 +98,10 @@ class UniformSampler:
         self.ring = np.zeros(store.slots, _index_dtype(store.slots))
         self.ring[: len(slots)] = slots
         self.head, self.count = 0, len(slots)
+
+    def reset(self, store: RowStore) -> None:
+        """The store was emptied."""
+        self.moved(store, np.zeros(0, np.int64))
 
     def draw(self, rng: np.random.Generator, size: int, *, replace: bool = True, beta: float | None = None) -> Draw:
         """Draw `size` transitions; there is at least one (without replacement: at least `size`)."""
