@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+from rlds2buf import interruption
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError
@@ -22,7 +23,7 @@ class Tracked(Source):
     """A source that shows how far it has been read.
 
     It draws on standard error, and only where that is a terminal; otherwise it passes everything
-    through and costs nothing.
+    through.  A signal that got lost (:mod:`rlds2buf.interruption`) stops it in either case.
 
     Args:
         source: what is read; it stays the caller's to close.
@@ -61,13 +62,16 @@ class Tracked(Source):
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
         """The source's episodes, counted as they go by."""
         if not self._enabled:
-            yield from self._source.read(start, stop)
+            for item in self._source.read(start, stop):
+                yield item
+                interruption.check()
             return
         total = stop if stop is not None else self.num_episodes
         with _Bar(self._label, None if total is None else max(total - start, 0)) as bar:
             for item in self._source.read(start, stop):
                 yield item
                 bar.advance(item.num_steps if isinstance(item, Episode) else 0)
+                interruption.check()
 
     def details(self) -> dict[str, Any]:
         """The source's."""

@@ -6,13 +6,12 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
-from typing import NoReturn
 
 import click
 
 from rlds2buf import __version__
 from rlds2buf.cli import convert, failures, inspect, output, sample, validate
+from rlds2buf.interruption import watched
 
 __all__ = ["cli", "main"]
 
@@ -44,18 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        previous = signal.signal(signal.SIGTERM, _terminate)
-    except ValueError:  # not the main thread: leave signals alone
-        previous = None
-    try:
-        return _run(given)
+        with watched():
+            return _run(given)
     except BrokenPipeError:
         # The reader (head, less) has gone; keep the interpreter's own flush at exit from complaining.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    finally:
-        if previous is not None:
-            signal.signal(signal.SIGTERM, previous)
 
 
 def _run(given: list[str]) -> int:
@@ -91,8 +84,3 @@ def _say(error: BaseException, *, as_json: bool) -> None:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         click.echo(error.ctx.get_usage(), err=True)
     click.echo(f"rlds2buf: {failures.message(error)}", err=True)
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    """SIGTERM unwinds like Ctrl-C, so that half-written output is removed."""
-    raise SystemExit(128 + number)

@@ -189,11 +189,11 @@ class TestUsage:
 
 @pytest.fixture(scope="module")
 def long_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A D4RL file of 20,000 short episodes: a few seconds of converting."""
+    """A D4RL file of 8,000 short episodes: a few seconds of converting."""
     path = tmp_path_factory.mktemp("long") / "long.hdf5"
-    rows = 200_000
+    rows = 80_000
     with h5py.File(path, "w") as file:
-        file["observations"] = np.zeros((rows, 3), np.float32) + np.arange(rows, dtype=np.float32)[:, None] % 7
+        file["observations"] = np.zeros((rows, 8), np.float32) + np.arange(rows, dtype=np.float32)[:, None] % 7
         file["actions"] = np.zeros((rows, 1), np.float32)
         file["rewards"] = np.ones(rows, np.float32)
         file["terminals"] = np.arange(rows) % 10 == 9
@@ -229,11 +229,11 @@ sys.exit(main(sys.argv[1:]))
         wrong = run(capsys, "convert", long_file, tmp_path / "out", "--resume", "--on-invalid", "skip", "--json")
         assert wrong.code == 5 and wrong.json["class"] == "SnapshotError"
         found = run(capsys, "convert", long_file, tmp_path / "out", "--resume", "--json").json
-        assert 0 < found["resumed"] < 20_000 and found["read"] == found["written"] == 20_000
+        assert 0 < found["resumed"] < 8_000 and found["read"] == found["written"] == 8_000
         buffer = rlds2buf.load_buffer(tmp_path / "out")
-        assert len(buffer) == 200_000 and [path.name for path in tmp_path.iterdir()] == ["out"]
+        assert len(buffer) == 80_000 and [path.name for path in tmp_path.iterdir()] == ["out"]
         observed = buffer.all().observation[:, 0]
-        np.testing.assert_array_equal(observed, (np.arange(200_000) % 7).astype(np.float32))
+        np.testing.assert_array_equal(observed, (np.arange(80_000) % 7).astype(np.float32))
 
     @pytest.mark.parametrize(
         "arguments",
@@ -266,13 +266,13 @@ class TestProgress:
         os.close(main_end)
         out, _ = process.communicate(timeout=60)
         assert process.returncode == 0
-        assert b"steps/s" in shown and b"/20,000" in shown
+        assert b"steps/s" in shown and b"/8,000" in shown
         assert out.startswith("{") and out.count("\n") == 1 and "steps/s" not in out
 
     def test_none_when_piped(self, long_file: Path, tmp_path: Path) -> None:
         process = start("convert", long_file, tmp_path / "out")
         out, err = process.communicate(timeout=60)
-        assert process.returncode == 0 and err == "" and "20,000" in out
+        assert process.returncode == 0 and err == "" and "8,000" in out
 
 
 def wait_for(happened: Callable[[], object], process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
