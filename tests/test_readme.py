@@ -96,3 +96,8 @@ def test_functions_that_are_named_exist() -> None:
 def test_the_changelog_has_an_entry_for_what_is_to_come() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert "## [Unreleased]" in text or f"## [{rlds2buf.__version__}]" in text
+
+
+@pytest.mark.parametrize("name", ["check", "demo", "envs", "test"])
+def test_shell_scripts_are_well_formed(name: str) -> None:
+    subprocess.run(["bash", "-n", str(ROOT / "scripts" / name)], check=True, timeout=60)
