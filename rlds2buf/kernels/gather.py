@@ -8,9 +8,10 @@ and row sizes, so that one compiled function serves every dtype and nesting.
 from __future__ import annotations
 
 import numba
-from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+
+from rlds2buf.kernels.prefetch import prefetch
 
 __all__ = ["AT_LAST", "AT_SLOT", "BEHIND_LAST", "gather_rows"]
 
@@ -32,22 +33,6 @@ def _copy(typingctx, target, source, size):  # type: ignore[no-untyped-def]  # n
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen
-
-
-@intrinsic
-def _prefetch(typingctx, address):  # type: ignore[no-untyped-def]
-    """Ask for the cache line at an integer address, without waiting for it."""
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
-        word = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer.type, word, word, word])
-        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        # read, keep in all cache levels, data (not instructions)
-        builder.call(prefetch, [pointer, word(0), word(3), word(1)])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), codegen
 
 
 @numba.njit(nogil=True, cache=True)
@@ -73,9 +58,9 @@ def gather_rows(addresses, row_bytes, choice, slots, last, capacity, out, offset
         for i in range(count):
             first = addresses[c] + _row(choice[c], slots, last, i, capacity) * size
             for line in range(0, ahead, 64):
-                _prefetch(first + line)
+                prefetch(first + line)
             if size:
-                _prefetch(first + ahead - 1)
+                prefetch(first + ahead - 1)
     for c in range(addresses.shape[0]):
         size = row_bytes[c]
         target = base + offsets[c]

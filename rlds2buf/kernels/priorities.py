@@ -5,6 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from rlds2buf.kernels.prefetch import prefetch
 from rlds2buf.kernels.sum_tree import descend, refresh, sum_before
 
 __all__ = ["draw_prioritized", "update_priorities"]
@@ -35,6 +36,9 @@ def draw_prioritized(nodes, offsets, first, priority, uniforms, count, beta, lea
                 targets[i] -= total
             targets[i] = min(targets[i], np.nextafter(total, 0.0))
         descend(nodes, offsets, targets, slots)
+    column = priority.ctypes.data
+    for i in range(slots.shape[0]):
+        prefetch(column + slots[i] * 8)  # its misses pass while the weights are worked out
     smallest = least
     if least == 0.0:
         smallest = np.inf
@@ -43,9 +47,10 @@ def draw_prioritized(nodes, offsets, first, priority, uniforms, count, beta, lea
     for i in range(slots.shape[0]):
         leaf = nodes[slots[i]]
         facts[0, i] = leaf / total
-        facts[1, i] = priority[slots[i]]
         # (N * P)**-beta over the largest such: N and the total cancel.
         facts[2, i] = (smallest / leaf) ** beta
+    for i in range(slots.shape[0]):
+        facts[1, i] = priority[slots[i]]
 
 
 @numba.njit(nogil=True, cache=True)

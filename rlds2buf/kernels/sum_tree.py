@@ -12,6 +12,8 @@ import itertools
 import numba
 import numpy as np
 
+from rlds2buf.kernels.prefetch import prefetch
+
 __all__ = ["FANOUT", "SumTree", "descend", "refresh", "refresh_least", "sum_before", "write_leaves"]
 
 FANOUT = 16
@@ -81,6 +83,7 @@ def descend(nodes, offsets, targets, out):  # type: ignore[no-untyped-def]
         out: ``[B] int64``, filled with leaves of positive value.
     """
     count = targets.shape[0]
+    base = nodes.ctypes.data
     for i in range(count):
         out[i] = 0
     for level in range(offsets.shape[0] - 2, -1, -1):
@@ -88,17 +91,33 @@ def descend(nodes, offsets, targets, out):  # type: ignore[no-untyped-def]
         for i in range(count):
             start = below + out[i] * FANOUT
             target = targets[i]
-            # Where rounding leaves the target beyond the last child, the last positive one is it.
+            # Count the children whose interval ends at or before the target: no branch that the
+            # processor would guess wrong, and a child of value 0 is never where the counting stops.
             chosen = 0
+            reached = 0.0
+            passed = 0.0
             for j in range(FANOUT):
-                value = nodes[start + j]
-                if value > 0.0:
-                    chosen = j
-                    if target < value:
-                        break
-                    target -= value
-            targets[i] = target
+                reached += nodes[start + j]
+                if target >= reached:
+                    chosen += 1
+                    passed = reached
+            if chosen == FANOUT:
+                # Rounding left the target beyond the last child: the last positive one it is.
+                chosen, passed = _last_positive(nodes, start), target
+            targets[i] = target - passed
             out[i] = out[i] * FANOUT + chosen
+            if level:
+                family = base + (offsets[level - 1] + out[i] * FANOUT) * 8
+                prefetch(family)
+                prefetch(family + 64)
+
+
+@numba.njit(nogil=True, cache=True)
+def _last_positive(nodes, start):  # type: ignore[no-untyped-def]
+    for j in range(FANOUT - 1, -1, -1):
+        if nodes[start + j] > 0.0:
+            return j
+    return 0
 
 
 @numba.njit(nogil=True, cache=True)
