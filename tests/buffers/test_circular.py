@@ -10,7 +10,7 @@ import pytest
 
 import rlds2buf
 from rlds2buf import EpisodeError, NotEnoughItems, SnapshotExists, StepSpec, UnknownKey
-from tests.buffers.compare import assert_transitions
+from tests.buffers.compare import assert_sequences, assert_transitions
 from tests.buffers.numbered import SPEC, episode, rows_to_transition, transition, transitions
 from tests.contracts.buffer import BufferContract
 from tests.reference.replay import ListReplay
@@ -351,6 +351,31 @@ def test_newest_transition_does_not_run_on_into_the_oldest() -> None:
             assert buffer.get(key, n_step=5).steps.tolist() == [1]
             held = buffer.keys()
             assert buffer.get(held, n_step=99).steps.tolist() == list(range(len(held), 0, -1))
+
+
+# -- a view of its own --------------------------------------------------------------------------
+
+
+def test_view_is_what_sample_gives_unless_told_otherwise(tmp_path: Path) -> None:
+    buffer = rlds2buf.make_circular(SPEC, 20, seed=0, view={"n_step": 3, "gamma": 0.5})
+    twin = ListReplay(20)
+    keys, serials = buffer.add(episode(0, 8)), twin.add_episode(episode(0, 8))
+    assert_transitions(buffer.get(keys), twin, serials, 3, 0.5)
+    assert_transitions(buffer.get(keys, n_step=1), twin, serials, 1, 0.5)
+    assert_transitions(buffer.get(keys, gamma=1.0), twin, serials, 3, 1.0)
+    assert_sequences(buffer.get(keys, sequence_length=4), twin, serials, 4)
+    batch = buffer.sample(30)
+    named = dict(zip(keys.tolist(), serials, strict=True))
+    assert_transitions(batch.data, twin, [named[key] for key in batch.info.key.tolist()], 3, 0.5)
+    buffer.save(tmp_path / "saved")
+    assert_transitions(rlds2buf.load_buffer(tmp_path / "saved").get(keys), twin, serials, 3, 0.5)
+    sequences = rlds2buf.make_circular(SPEC, 20, view={"sequence_length": 5})
+    keys = sequences.add(episode(0, 8))
+    assert_sequences(sequences.get(keys), twin, serials, 5)
+    assert_transitions(sequences.get(keys, n_step=2), twin, serials, 2, 1.0)
+    for view in ({"n_step": 0}, {"gamma": 2.0}, {"n_step": 2, "sequence_length": 3}):
+        with pytest.raises(ValueError, match=r"n_step|gamma"):
+            rlds2buf.make_circular(SPEC, 20, view=view)
 
 
 # -- where columns live -------------------------------------------------------------------------

@@ -176,6 +176,36 @@ def test_new_ones_come_in_at_the_running_maximum() -> None:
     assert priorities(buffer, buffer.add(transition(3))) == [1.0]  # empty as new
 
 
+def test_priorities_given_with_the_data_raise_the_maximum() -> None:
+    buffer = rlds2buf.make_prioritized(SPEC, 20, seed=0)
+    twin = ListPriorities(20)
+    keys = buffer.add(transitions(0, 2), priorities=[0.5, 7.0])
+    twin.add([0], 0.5)
+    twin.add([1], 7.0)
+    keys = np.concatenate(
+        [keys, buffer.add(episode(10, 3)), buffer.add([episode(20, 2), transition(30)], priorities=[2, 3])]
+    )
+    twin.add([2, 3])
+    twin.add([4], 2.0)
+    twin.add([5], 3.0)
+    assert priorities(buffer, keys) == [twin.priority[i] for i in range(6)] == [0.5, 7.0, 7.0, 7.0, 2.0, 3.0]
+    buffer.check_valid()
+    before = buffer.keys().tolist()
+    for bad in ([float("nan"), 1.0], [-1.0, 1.0], [1.0, float("inf")]):
+        with pytest.raises(InvalidPriority):
+            buffer.add(transitions(50, 2), priorities=bad)
+    with pytest.raises(ValueError, match="2"):
+        buffer.add(transitions(50, 2), priorities=[1.0])
+    assert buffer.keys().tolist() == before
+
+
+def test_priorities_of_a_block_longer_than_the_capacity() -> None:
+    buffer = rlds2buf.make_prioritized(SPEC, 3, seed=0)
+    keys = buffer.add(transitions(0, 5), priorities=[9.0, 8.0, 1.0, 2.0, 3.0])
+    assert priorities(buffer, keys[2:]) == [1.0, 2.0, 3.0]
+    buffer.check_valid()
+
+
 def test_last_of_repeated_keys_wins() -> None:
     buffer, keys = of([1.0, 1.0, 1.0], alpha=1.0)
     buffer.update_priorities(keys[[0, 2, 0, 2, 0]], [5.0, 7.0, 3.0, 4.0, 2.0])
