@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rlds2buf.buffers.contents import Contents
+from rlds2buf.buffers.hindsight import Drawn, Hindsight
 from rlds2buf.buffers.incoming import Intake
+from rlds2buf.buffers.keys import as_keys
 from rlds2buf.buffers.live import LiveFolder
 from rlds2buf.buffers.priorities import PrioritizedSampler, checked_priorities
 from rlds2buf.buffers.reader import Reader
@@ -54,6 +56,7 @@ class Buffer:
         seed: int | np.random.SeedSequence | None = None,
         home: LiveFolder | None = None,
         view: Mapping[str, Any] | None = None,
+        hindsight: Hindsight | None = None,
     ) -> None:
         self.spec = spec
         self._contents = Contents(store, remover, sampler)
@@ -69,6 +72,9 @@ class Buffer:
         self._home = home
         self._options = dict(options or {}, **({"view": dict(view)} if view else {}))
         self._view = View(**(view or {}))
+        self._hindsight = hindsight
+        if hindsight is not None:
+            hindsight.bind(store)
         self._sampled = 0
 
     @property
@@ -90,7 +96,12 @@ class Buffer:
         return self._sampler.count
 
     def add(
-        self, data: Any, *, source_id: int | Sequence[int] | np.ndarray = 0, priorities: npt.ArrayLike | None = None
+        self,
+        data: Any,
+        *,
+        source_id: int | Sequence[int] | np.ndarray = 0,
+        priorities: npt.ArrayLike | None = None,
+        consecutive: bool = True,
     ) -> np.ndarray:
         """Store an episode, explicit transitions, or a list of them.
 
@@ -103,6 +114,9 @@ class Buffer:
                 transition (for each element of a list).
             priorities: one for each transition added, for a prioritized buffer; the largest there
                 has been unless given.
+            consecutive: whether explicit transitions of one source follow one another, which n-step
+                returns, sequences and hindsight go by; False where each stands alone, as
+                :meth:`generate_hindsight`'s do.
 
         Returns:
             Keys ``[items] uint64`` of the transitions added, in order.  More explicit transitions
@@ -117,6 +131,8 @@ class Buffer:
             blocks = self._intake.blocks(data, source_id)
             for block in blocks:
                 self._remover.refuse(block)
+            if not consecutive:
+                blocks = [block.apart() for block in blocks]
             self._touch()
             given = None
             if priorities is not None:
@@ -164,8 +180,14 @@ class Buffer:
         with self._lock:
             draw, size = self._draw(batch_size, source_id, replace, beta)
             self._sampled += batch_size
-            data = self._read(draw.slots, view)
+            hindsight = self._hindsight
+            if hindsight is not None and hindsight.while_sampling:
+                data: Any = hindsight.read(draw.slots, view, self._rng, self._contents.waiting)
+            else:
+                data = self._read(draw.slots, view)
             keys = self._store.key_of(draw.slots)
+        if isinstance(data, Drawn) and hindsight is not None:
+            data = hindsight.finish(data, view.gamma)  # the caller's functions run without the lock
         return Sample(data, SampleInfo(keys, draw.probability, draw.priority, draw.weight, size))
 
     def get(
@@ -176,12 +198,12 @@ class Buffer:
         gamma: float | None = None,
         sequence_length: int | None = None,
     ) -> Transition | Trajectory:
-        """The items of these keys, as :meth:`sample` would give them.
+        """The items of these keys, as :meth:`sample` would give them, and with the goals they had.
 
         Raises:
             UnknownKey: a key was never given out, or its item has left.
         """
-        wanted = np.atleast_1d(np.asarray(keys, np.uint64))
+        wanted = as_keys(keys)
         view = self._view.changed(n_step, gamma, sequence_length)
         with self._lock:
             held = self._contents.holds(wanted)
@@ -205,7 +227,7 @@ class Buffer:
             InvalidPriority: one is negative, NaN or infinite; nothing was changed.
             ReplayError: the buffer samples uniformly.
         """
-        wanted = np.atleast_1d(np.asarray(keys, np.uint64))
+        wanted = as_keys(keys)
         values = checked_priorities(np.atleast_1d(np.asarray(priorities, np.float64)), len(wanted))
         with self._lock:
             sampler = self._sampler
@@ -216,6 +238,35 @@ class Buffer:
             slots = self._store.slot_of(wanted[held].astype(np.int64))
             sampler.update(slots, values[held])
         return wanted[~held]
+
+    def generate_hindsight(self, num_steps: int, *, source_id: int | None = None) -> Transition:
+        """New transitions of the last steps of an episode, under goals that these steps reached.
+
+        Call it when an episode has ended, and add what it gives:
+        ``buffer.add(buffer.generate_hindsight(n), consecutive=False)``.  Nothing is stored here.
+        A buffer to be used in this way is made with ``while_sampling=False``.
+
+        Args:
+            num_steps: N, the newest transitions of one episode.
+            source_id: of this data source; None for the one that the newest transition came from.
+
+        Returns:
+            Transition ``[N]`` for the strategy ``"final"``, else ``[N * num_goals]``, in the order of
+            the steps.  A transition into a placeholder row is left out.
+
+        Raises:
+            ReplayError: this is no hindsight buffer.
+            NotEnoughItems: fewer transitions are held.
+            ValueError: `num_steps` is below 1 or reaches back beyond the episode's start.
+        """
+        hindsight = self._hindsight
+        if hindsight is None:
+            raise ReplayError("this buffer knows no goals: make it with make_hindsight")
+        gamma = self._view.gamma
+        with self._lock:
+            trajectory = hindsight.trajectory(num_steps, source_id, self._contents.waiting, gamma)
+            picks = hindsight.draw_picks(len(trajectory.is_done), self._rng)
+        return hindsight.generate(trajectory, picks, gamma)
 
     def all(self) -> Transition:
         """Every transition held, oldest first, copied."""
@@ -255,6 +306,7 @@ class Buffer:
         ``num_rows`` and ``num_items`` held; ``capacity`` and its unit; ``added``, ``evicted`` and
         ``sampled`` transitions so far; ``bytes`` of all columns and ``row_bytes`` of one row's data.
         """
+        index = self._hindsight
         with self._lock:
             return {
                 "kind": self.kind,
@@ -265,7 +317,7 @@ class Buffer:
                 "added": self._contents.added,
                 "evicted": self._contents.evicted,
                 "sampled": self._sampled,
-                "bytes": self._store.nbytes + self._sampler.nbytes,
+                "bytes": self._store.nbytes + self._sampler.nbytes + (0 if index is None else index.episodes.nbytes),
                 "row_bytes": self.spec.row_bytes,
             }
 

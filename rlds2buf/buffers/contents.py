@@ -56,7 +56,7 @@ class Contents:
         if block.own is None:
             remover.added_episode(rows)
             self.waiting.pop(int(np.max(block.source)), None)  # an episode starts anew
-        elif rows:
+        elif rows and block.consecutive:
             self._chain(first, block)
         if block.items:
             if priorities is not None:

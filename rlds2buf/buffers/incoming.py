@@ -15,7 +15,7 @@ from rlds2buf.core.fields import CONTINUE, FINAL_ROW, FLAG_FIELDS, TERMINATED, T
 from rlds2buf.core.sample import Transition
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SpecMismatch
-from rlds2buf.kernels.chain import BREAK
+from rlds2buf.kernels.chain import BREAK, CODE
 from rlds2buf.views.transitions import done_codes
 
 __all__ = ["Block", "Intake"]
@@ -32,6 +32,7 @@ class Block:
         source: ``[n] int64`` ids, or one for all.
         items: how many transitions start in these rows.
         origin, index: of an episode, for messages.
+        consecutive: whether explicit transitions of one source follow one another.
     """
 
     columns: list[np.ndarray]
@@ -41,6 +42,15 @@ class Block:
     items: int
     origin: str | None = None
     index: int | None = None
+    consecutive: bool = True
+
+    def apart(self) -> Block:
+        """Explicit transitions as ones that each stand alone; an episode as it is."""
+        if self.own is None:
+            return self
+        goes_on = (self.flags & CODE) == CONTINUE
+        flags = self.flags | np.where(goes_on, np.uint8(BREAK), np.uint8(0))
+        return dataclasses.replace(self, flags=flags, consecutive=False)
 
     def tail(self, count: int) -> Block:
         """The last `count` rows."""
@@ -51,6 +61,7 @@ class Block:
             None if self.own is None else [column[start:] for column in self.own],
             self.source if isinstance(self.source, int) else self.source[start:],
             count,
+            consecutive=self.consecutive,
         )
 
 
@@ -102,6 +113,8 @@ class Intake:
         flags |= episode.is_last.astype(np.uint8) * np.uint8(IS_LAST)
         flags |= episode.is_terminal.astype(np.uint8) * np.uint8(IS_TERMINAL)
         flags[-1] |= FINAL_ROW
+        if episode.metadata.get("placeholder_final_row"):
+            flags[-1] |= BREAK  # on a final row: its observation was not recorded (see buffers/episodes.py)
         if episode.num_transitions:
             end = int(done_codes(episode)[-1])
             # An episode left open has no end, but nothing more of it will come either.

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlds2buf.buffers.buffer import Buffer
+from rlds2buf.buffers.hindsight import Hindsight
 from rlds2buf.buffers.live import LiveFolder
 from rlds2buf.buffers.priorities import PrioritizedSampler
 from rlds2buf.buffers.removers import Fifo
 from rlds2buf.buffers.samplers import Sampler, UniformSampler
 from rlds2buf.buffers.storage import RowStore, in_memory
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import SnapshotCorrupt
+from rlds2buf.errors import SnapshotCorrupt, SnapshotError
+from rlds2buf.views.goals import GoalMap
 
-__all__ = ["empty_like", "make_circular", "make_prioritized"]
+__all__ = ["empty_like", "make_circular", "make_hindsight", "make_hindsight_prioritized", "make_prioritized"]
 
 _FIRST_SLOTS = 1024
 
@@ -131,13 +133,190 @@ def make_prioritized(
     return _make("prioritized", spec, capacity, sampler, options, capacity_unit, seed, directory, view)
 
 
+def make_hindsight(
+    spec: StepSpec,
+    capacity: int,
+    *,
+    goals: Sequence[GoalMap],
+    reward_fn: Callable[..., Any],
+    done_fn: Callable[..., Any],
+    strategy: str = "final",
+    num_goals: int = 4,
+    include_current: bool = True,
+    vectorized: bool = True,
+    while_sampling: bool = True,
+    capacity_unit: str = "rows",
+    seed: int | None = None,
+    directory: str | Path | None = None,
+    view: Mapping[str, Any] | None = None,
+) -> Buffer:
+    """A buffer whose transitions are also sampled as if what was reached later had been the goal.
+
+    Hindsight experience replay (Andrychowicz et al. 2017, https://arxiv.org/abs/1707.01495).  Of
+    the transitions that ``sample`` draws, each gets a new goal with probability
+    ``num_goals / (num_goals + 1)``: the desired elements of its observation and its next observation
+    become what the achieved elements of the next observation of step k of its episode were, k as
+    the strategy says.  Reward and end are judged anew: where the new goal is met, `is_done` is 1 and
+    the discount 0; where it isn't, a step that terminated goes on, and one that was cut stays cut.
+    The others come as stored, and so does all that ``get`` and ``all`` give; the rows never change.
+
+    The other way of use is to add new transitions: make the buffer with ``while_sampling=False``, and
+    after each episode of n steps ``buffer.add(buffer.generate_hindsight(n), consecutive=False)``.
+
+    A final row that the data did not record (``metadata["placeholder_final_row"]``) is never taken
+    for something that was reached, and the transition into it keeps its goal.  With `n_step`, all
+    steps of a path get the same goal and the path ends where that is met.
+
+    Args:
+        spec, capacity, capacity_unit, seed, directory, view: as for :func:`make_circular`.
+        goals: conditions (:class:`GoalMap`), all replaced from the same step.
+        reward_fn: ``f(observation, action, next_observation)`` of nests ``[B, ...]``, giving rewards
+            ``[B]``. It must not change its arguments, and sees the whole batch: what it says of
+            transitions that keep their goal is passed over.
+        done_fn: likewise, whether each transition reached its goal, ``[B] bool``.
+        strategy: ``"final"``: k is the episode's last step (so far); ``"episode"``: any step;
+            ``"future"``: any step from the transition itself on.
+        num_goals: new goals for each stored one; with ``"final"``, ``generate_hindsight`` has one.
+        include_current: whether ``"future"`` may pick the transition itself, an immediate success.
+        vectorized: False if the functions take single transitions and give a number; slower.
+        while_sampling: whether sampled transitions get new goals.
+
+    Returns:
+        An empty Buffer.
+
+    Raises:
+        SpecMismatch, SnapshotExists, ValueError: as for :func:`make_circular`; also where goals don't
+            fit the observation.
+
+    >>> import numpy as np
+    >>> from rlds2buf import Episode, GoalMap, spec_of
+    >>> seen = {"achieved_goal": np.arange(4.0)[:, None], "desired_goal": np.full((4, 1), 9.0)}
+    >>> ep = Episode(observation=seen, action=np.zeros(4), reward=np.zeros(4), discount=np.ones(4))
+    >>> def met(observation, action, after):
+    ...     return (after["achieved_goal"] == after["desired_goal"])[:, 0]
+    >>> buffer = make_hindsight(spec_of(ep), 100, goals=[GoalMap("achieved_goal", "desired_goal")],
+    ...                         reward_fn=met, done_fn=met, seed=0)
+    >>> keys = buffer.add(ep)
+    >>> buffer.generate_hindsight(3).reward.tolist()
+    [0.0, 0.0, 1.0]
+    >>> sorted(set(buffer.sample(50).data.observation["desired_goal"][:, 0].tolist()))
+    [3.0, 9.0]
+    """
+    hindsight = Hindsight(
+        spec,
+        goals,
+        reward_fn,
+        done_fn,
+        strategy=strategy,
+        num_goals=num_goals,
+        include_current=include_current,
+        vectorized=vectorized,
+        while_sampling=while_sampling,
+    )
+    options = hindsight.options()
+    return _make(
+        "hindsight", spec, capacity, UniformSampler, options, capacity_unit, seed, directory, view, hindsight=hindsight
+    )
+
+
+def make_hindsight_prioritized(
+    spec: StepSpec,
+    capacity: int,
+    *,
+    goals: Sequence[GoalMap],
+    reward_fn: Callable[..., Any],
+    done_fn: Callable[..., Any],
+    strategy: str = "final",
+    num_goals: int = 4,
+    include_current: bool = True,
+    vectorized: bool = True,
+    while_sampling: bool = True,
+    alpha: float = 0.6,
+    beta: float = 0.4,
+    beta_final: float = 1.0,
+    beta_steps: int | None = None,
+    eps: float = 1e-6,
+    normalise: str = "batch",
+    stratified: bool = False,
+    capacity_unit: str = "rows",
+    seed: int | None = None,
+    directory: str | Path | None = None,
+    view: Mapping[str, Any] | None = None,
+) -> Buffer:
+    """A buffer that samples by priority, and gives what it draws goals in hindsight.
+
+    A transition has one priority, whatever goal it is seen with.
+
+    Args:
+        goals, reward_fn, done_fn, strategy, num_goals, include_current, vectorized, while_sampling:
+            as for :func:`make_hindsight`.
+        alpha, beta, beta_final, beta_steps, eps, normalise, stratified: as for :func:`make_prioritized`.
+        spec, capacity, capacity_unit, seed, directory, view: as for :func:`make_circular`.
+
+    Returns:
+        An empty Buffer.
+
+    Raises:
+        SpecMismatch, SnapshotExists, ValueError: as for :func:`make_hindsight`.
+
+    >>> import numpy as np
+    >>> from rlds2buf import Episode, GoalMap, spec_of
+    >>> ep = Episode(observation=np.zeros((4, 3)), action=np.zeros(4), reward=np.zeros(4), discount=np.ones(4))
+    >>> def met(observation, action, after):
+    ...     return after[:, 1] == after[:, 2]
+    >>> buffer = make_hindsight_prioritized(spec_of(ep), 100, goals=[GoalMap(((), [1]), ((), [2]))],
+    ...                                     reward_fn=met, done_fn=met, strategy="future", alpha=1.0)
+    >>> keys = buffer.add(ep, priorities=[1.0, 2.0, 1.0])
+    >>> float(buffer.sample(8).info.probability.max())
+    0.5
+    """
+    hindsight = Hindsight(
+        spec,
+        goals,
+        reward_fn,
+        done_fn,
+        strategy=strategy,
+        num_goals=num_goals,
+        include_current=include_current,
+        vectorized=vectorized,
+        while_sampling=while_sampling,
+    )
+
+    priorities = {
+        "alpha": alpha,
+        "beta": beta,
+        "beta_final": beta_final,
+        "beta_steps": beta_steps,
+        "eps": eps,
+        "normalise": normalise,
+        "stratified": stratified,
+    }
+
+    def sampler(slots: int) -> PrioritizedSampler:
+        return PrioritizedSampler(slots, **priorities)  # type: ignore[arg-type]  # checked where it is made
+
+    options = {**hindsight.options(), **priorities}
+    kind = "hindsight_prioritized"
+    return _make(kind, spec, capacity, sampler, options, capacity_unit, seed, directory, view, hindsight=hindsight)
+
+
 def empty_like(kind: str, spec: StepSpec, options: dict[str, Any], *, seed: int | None = None) -> Buffer:
     """An empty buffer of a saved one's kind, for :func:`rlds2buf.load_buffer` to fill.
 
     Raises:
         SnapshotCorrupt: there is no such kind, or its options don't fit.
+        SnapshotError: it needs functions that were not given.
     """
-    makers: dict[str, Callable[..., Buffer]] = {"circular": make_circular, "prioritized": make_prioritized}
+    makers: dict[str, Callable[..., Buffer]] = {
+        "circular": make_circular,
+        "hindsight": make_hindsight,
+        "hindsight_prioritized": make_hindsight_prioritized,
+        "prioritized": make_prioritized,
+    }
+    if kind.startswith("hindsight") and not {"reward_fn", "done_fn"} <= set(options):
+        raise SnapshotError(
+            "functions are not saved with a hindsight buffer: use load_buffer(path, reward_fn=..., done_fn=...)"
+        )
     try:
         return makers[kind](spec, 0, seed=seed, **options)
     except (KeyError, TypeError) as cause:
@@ -154,10 +333,23 @@ def _make(
     seed: int | None,
     directory: str | Path | None,
     view: Mapping[str, Any] | None,
+    *,
+    hindsight: Hindsight | None = None,
 ) -> Buffer:
     remover = Fifo(capacity, capacity_unit)
     slots = capacity if capacity_unit == "rows" else min(capacity, _FIRST_SLOTS)
     drawn = sampler(slots)
     home = None if directory is None else LiveFolder(Path(directory))
     store = RowStore(spec, slots, allocate=in_memory if home is None else home.allocate)
-    return Buffer(spec, store, remover, drawn, kind=kind, options=options, seed=seed, home=home, view=view)
+    return Buffer(
+        spec,
+        store,
+        remover,
+        drawn,
+        kind=kind,
+        options=options,
+        seed=seed,
+        home=home,
+        view=view,
+        hindsight=hindsight,
+    )

@@ -15,7 +15,7 @@ from rlds2buf.core.spec import FieldSpec
 from rlds2buf.kernels.chain import CODE, finish, walk
 from rlds2buf.kernels.gather import AT_LAST, AT_SLOT, BEHIND_LAST, gather_rows
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "discounted"]
 
 _NO_LINKS = np.zeros(0, np.int64)
 _ALIGN = 64
@@ -31,7 +31,7 @@ class Reader:
     def __init__(self, store: RowStore) -> None:
         self.store = store
         self._layout = -1
-        self._plans: dict[tuple[bool, int], _Plan] = {}
+        self._plans: dict[tuple[bool, int, tuple[int, ...] | None], _Plan] = {}
         nests = {name: getattr(store.spec, name) for name in ("observation", "action", "reward", "discount", "extras")}
         nests["next_observation"] = store.spec.observation
         self._builders = [(name, _builder(skeleton)) for name, skeleton in nests.items()]
@@ -62,26 +62,17 @@ class Reader:
         arrays, flags = self._gather(slots, path[:, -1].copy())
         parts = self._parts(arrays)
         codes = flags & CODE
-        live = np.arange(n) < steps[:, None]
         reward = store.columns[self._id("reward")][path]
         discount = np.ones(path.shape)
         if "discount" in self._ids:
             discount[...] = store.columns[self._ids["discount"]][path]
-        # What stands behind a cut horizon is another item's: times zero is not enough where it is infinite.
-        reward[~live] = 0
-        discount[~live] = 1.0
-        # product[:, i] is what stands before reward i; behind the last step it stays what it was.
-        product = np.ones((len(slots), n + 1))
-        np.cumprod(discount * np.where(live, gamma, 1.0), axis=1, out=product[:, 1:])
-        weight = (product[:, :-1] * live).reshape(path.shape + (1,) * (reward.ndim - 2))
-        total = (reward * weight).sum(1)
-        whole = discount.prod(1) * gamma ** (steps - 1.0) * (codes != TERMINATED)
-        floating = reward.dtype if reward.dtype.kind == "f" else np.dtype(np.float64)
+        total, whole = discounted(reward, discount, steps, gamma)
+        whole *= codes != TERMINATED
         logged = _as_float(parts["discount"], len(slots))
         return Transition(
             observation=parts["observation"],
             action=parts["action"],
-            reward=total.astype(floating),
+            reward=total,
             discount=whole.astype(logged.dtype),
             next_observation=parts["next_observation"],
             extras=parts["extras"],
@@ -138,21 +129,34 @@ class Reader:
         walk(self.store.flags, links, slots, path, steps)
         return path, steps
 
-    def _gather(self, slots: np.ndarray, last: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-        """Data columns at `slots`, then next observations behind `last`; and flags at `last`."""
+    def following(self, slots: np.ndarray, leaves: tuple[int, ...]) -> list[np.ndarray]:
+        """Next observations of rows ``slots [B] int64``, only these leaves (places in ``store.observation``)."""
+        arrays, _ = self._gather(slots, slots, leaves)
+        return arrays
+
+    def _gather(
+        self, slots: np.ndarray, last: np.ndarray, leaves: tuple[int, ...] | None = None
+    ) -> tuple[list[np.ndarray], np.ndarray]:
+        """Data columns at `slots`, then next observations behind `last`; and flags at `last`.
+
+        With `leaves`, no data columns, and next observations of these leaves only.
+        """
         store = self.store
         if self._layout != store.layout:
             self._refresh()
         whole_own = store.num_own > 0 and store.num_own == store.num_rows
-        plan = self._plan(whole_own, len(slots))
+        plan = self._plan(whole_own, len(slots), leaves)
         block = np.empty(plan.size, np.uint8)
         gather_rows(plan.addresses, plan.row_bytes, plan.choice, slots, last, store.slots, block, plan.offsets)
         arrays = [np.ndarray(shape, dtype, block, offset) for shape, dtype, offset in plan.views]
         flags = arrays.pop()
         if store.num_own and not whole_own and store.own is not None:
             mine = (flags & OWN_NEXT) != 0
-            for column, own in zip(arrays[plan.first_next :], store.own, strict=True):
+            mine_own = store.own if leaves is None else [store.own[i] for i in leaves]
+            for column, own in zip(arrays[plan.first_next :], mine_own, strict=True):
                 column[mine] = own[last[mine]]
+        if leaves is not None:
+            return arrays, flags
         for position, vocabulary in self._strings:
             arrays[position] = vocabulary.decode(arrays[position])
         return arrays, flags
@@ -180,20 +184,23 @@ class Reader:
             for place in ([i, places[i]] if i in places else [i])
         ]
 
-    def _plan(self, whole_own: bool, size: int) -> _Plan:
-        plan = self._plans.get((whole_own, size))
+    def _plan(self, whole_own: bool, size: int, leaves: tuple[int, ...] | None) -> _Plan:
+        plan = self._plans.get((whole_own, size, leaves))
         if plan is None:
             store = self.store
             following = [store.columns[i] for i in store.observation]
             if whole_own and store.own is not None:
                 following = store.own
+            data = store.columns
+            if leaves is not None:
+                data, following = [], [following[i] for i in leaves]
             if len(self._plans) > 64:
                 self._plans.clear()
             behind = AT_LAST if whole_own else BEHIND_LAST
-            choice = [AT_SLOT] * len(store.columns) + [behind] * len(following) + [AT_LAST]
-            plan = _Plan([*store.columns, *following, store.flags], choice, size)
-            plan.first_next = len(store.columns)
-            self._plans[whole_own, size] = plan
+            choice = [AT_SLOT] * len(data) + [behind] * len(following) + [AT_LAST]
+            plan = _Plan([*data, *following, store.flags], choice, size)
+            plan.first_next = len(data)
+            self._plans[whole_own, size, leaves] = plan
         return plan
 
 
@@ -213,6 +220,33 @@ class _Plan:
             ((size, *column.shape[1:]), column.dtype, offset)
             for column, offset in zip(columns, self.offsets.tolist(), strict=True)
         ]
+
+
+def discounted(
+    reward: np.ndarray, discount: np.ndarray, steps: np.ndarray, gamma: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of n-step rewards and products of discounts, as :class:`~rlds2buf.core.sample.Transition` has them.
+
+    Args:
+        reward: ``[B, n, ...]``; what stands behind a cut horizon is overwritten.
+        discount: ``[B, n]`` float, likewise.
+        steps: ``[B]``, how many of the n count.
+        gamma: discount per step.
+
+    Returns:
+        ``(reward [B, ...], discount [B] float64)``; rewards that are no floats are summed as float64.
+    """
+    live = np.arange(discount.shape[1]) < steps[:, None]
+    # What stands behind a cut horizon is another item's: times zero is not enough where it is infinite.
+    reward[~live] = 0
+    discount[~live] = 1.0
+    # product[:, i] is what stands before reward i; behind the last step it stays what it was.
+    product = np.ones((len(steps), discount.shape[1] + 1))
+    np.cumprod(discount * np.where(live, gamma, 1.0), axis=1, out=product[:, 1:])
+    weight = (product[:, :-1] * live).reshape(discount.shape + (1,) * (reward.ndim - 2))
+    total = (reward * weight).sum(1)
+    floating = reward.dtype if reward.dtype.kind == "f" else np.dtype(np.float64)
+    return total.astype(floating), discount.prod(1) * gamma ** (steps - 1.0)
 
 
 def _builder(skeleton: nest.Nest) -> Callable[[Iterator[np.ndarray]], nest.Nest]:
