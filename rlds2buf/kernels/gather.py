@@ -1,8 +1,10 @@
 """Gathering rows of many columns in one call.
 
 A sampled batch touches a few random rows of every column, so its cost is cache misses plus the
-cost of calls.  One compiled call for all columns leaves only the misses.  Columns come as addresses
-and row sizes, so that one compiled function serves every dtype and nesting.
+cost of calls.  One compiled call for all columns, and moves of fixed width for short rows, leave
+only the misses, and the processor has many of them under way at a time: asking for lines ahead
+makes it slower.  Columns come as addresses and row sizes, so that one compiled function serves every
+dtype and nesting.
 """
 
 from __future__ import annotations
@@ -11,20 +13,15 @@ import numba
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from rlds2buf.kernels.prefetch import prefetch
-
 __all__ = ["AT_LAST", "AT_SLOT", "BEHIND_LAST", "gather_rows"]
 
 AT_SLOT, AT_LAST, BEHIND_LAST = 0, 1, 2
 """Which of an item's rows a column gives: its first, its last, or the one behind its last."""
 
-_AHEAD = 256
-"""Bytes of a row to ask for ahead; the hardware follows longer ones by itself."""
-
 
 @intrinsic
 def _copy(typingctx, target, source, size):  # type: ignore[no-untyped-def]  # numba's own typing protocol
-    """C's ``memcpy`` between integer addresses: one wide move per row, where a loop over words stalls."""
+    """C's ``memcpy`` between integer addresses; where the size is known to the compiler, plain moves."""
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         pointer = context.get_value_type(types.voidptr)
@@ -50,22 +47,39 @@ def gather_rows(addresses, row_bytes, choice, slots, last, capacity, out, offset
         offsets: ``[C] int64``, where each column's part ``[B]`` starts in `out`.
     """
     base = out.ctypes.data
-    count = slots.shape[0]
-    # All lines are asked for first: copying row by row has only a few misses under way at a time.
     for c in range(addresses.shape[0]):
-        size = row_bytes[c]
-        ahead = min(size, _AHEAD)
-        for i in range(count):
-            first = addresses[c] + _row(choice[c], slots, last, i, capacity) * size
-            for line in range(0, ahead, 64):
-                prefetch(first + line)
-            if size:
-                prefetch(first + ahead - 1)
-    for c in range(addresses.shape[0]):
-        size = row_bytes[c]
-        target = base + offsets[c]
-        for i in range(count):
-            _copy(target + i * size, addresses[c] + _row(choice[c], slots, last, i, capacity) * size, size)
+        _gather_column(base + offsets[c], addresses[c], row_bytes[c], choice[c], slots, last, capacity)
+
+
+@numba.njit(nogil=True, cache=True)
+def _gather_column(to, of, size, which, slots, last, capacity):  # type: ignore[no-untyped-def]
+    if size >= 128:
+        for i in range(slots.shape[0]):
+            _copy(to + i * size, of + _row(which, slots, last, i, capacity) * size, size)
+    elif size >= 64:
+        _gather_short(to, of, size, 64, which, slots, last, capacity)
+    elif size >= 32:
+        _gather_short(to, of, size, 32, which, slots, last, capacity)
+    elif size >= 16:
+        _gather_short(to, of, size, 16, which, slots, last, capacity)
+    elif size >= 8:
+        _gather_short(to, of, size, 8, which, slots, last, capacity)
+    elif size >= 4:
+        _gather_short(to, of, size, 4, which, slots, last, capacity)
+    elif size >= 2:
+        _gather_short(to, of, size, 2, which, slots, last, capacity)
+    elif size == 1:
+        _gather_short(to, of, size, 1, which, slots, last, capacity)
+
+
+@numba.njit(nogil=True, cache=True, inline="always")
+def _gather_short(to, of, size, width, which, slots, last, capacity):  # type: ignore[no-untyped-def]
+    """Copy rows of `width` to ``2 * width`` bytes by two moves of `width`, a constant, that may overlap."""
+    for i in range(slots.shape[0]):
+        source = of + _row(which, slots, last, i, capacity) * size
+        target = to + i * size
+        _copy(target, source, width)
+        _copy(target + size - width, source + size - width, width)
 
 
 @numba.njit(nogil=True, cache=True, inline="always")
