@@ -1,4 +1,4 @@
-"""The worked examples of hindsight relabelling, on the naive twin."""
+"""The worked examples of hindsight relabelling: on the naive twin, the view and the hindsight buffer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import math
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
+from rlds2buf import Transition
+from rlds2buf.views.goals import GoalMap
+from rlds2buf.views.hindsight import relabel as relabelled
 from tests.data import GOLDEN
 from tests.reference.hindsight import pick, relabel
 
@@ -40,6 +44,66 @@ def twin(info: list[Any], trajectory: list[Any], picks: list[list[int]], miss: f
     )
 
 
+class Columns:
+    """A trajectory of the tables as columns, observations and actions as tuples of channels."""
+
+    def __init__(self, trajectory: list[dict[str, Any]]) -> None:
+        def channels(name: str) -> tuple[np.ndarray, ...]:
+            rows = [step[name] for step in trajectory]
+            return tuple(np.array([row[i] for row in rows], np.float64) for i in range(len(rows[0])))
+
+        self.transition = Transition(
+            observation=channels("obs"),
+            action=channels("action"),
+            reward=np.array([step["reward"] for step in trajectory], np.float64),
+            discount=np.ones(len(trajectory)),
+            next_observation=channels("next_obs"),
+            is_done=np.array([step["is_done"] for step in trajectory], np.uint8),
+        )
+
+    @staticmethod
+    def rows(batch: Transition) -> list[dict[str, Any]]:
+        """Back to the tables' form."""
+        return [
+            {
+                "obs": [channel[i].tolist() for channel in batch.observation],
+                "action": [channel[i].tolist() for channel in batch.action],
+                "next_obs": [channel[i].tolist() for channel in batch.next_observation],
+                "reward": float(batch.reward[i]),
+                "is_done": int(batch.is_done[i]),
+            }
+            for i in range(len(batch.reward))
+        ]
+
+
+def maps(info: list[Any]) -> list[GoalMap]:
+    return [GoalMap(achieved=(a, elements), desired=(d, targets)) for a, elements, d, targets in info]
+
+
+def functions(info: list[Any], miss: float) -> tuple[Any, Any]:
+    """Reward and end of a batch, for the view and the buffer."""
+
+    def met(observation: Any, action: Any, next_observation: Any) -> np.ndarray:
+        gaps = [
+            next_observation[a][:, e] - next_observation[d][:, t]
+            for a, elements, d, targets in info
+            for e, t in zip(elements, targets, strict=True)
+        ]
+        return np.linalg.norm(gaps, axis=0) < 0.1
+
+    return lambda *arguments: np.where(met(*arguments), 1.0, miss), met
+
+
+def view(info: list[Any], trajectory: list[Any], picks: list[list[int]], miss: float) -> list[dict[str, Any]]:
+    columns = Columns(trajectory)
+    return columns.rows(relabelled(columns.transition, picks, maps(info), *functions(info, miss)))
+
+
+@pytest.fixture(params=["twin", "view"])
+def way(request: pytest.FixtureRequest) -> Any:
+    return {"twin": twin, "view": view}[request.param]
+
+
 def check(got: list[dict[str, Any]], expected: list[dict[str, Any]], trajectory: list[dict[str, Any]]) -> None:
     """Everything as the table has it, but for the code of a cut episode whose goal is not met, which stays 2."""
     last = trajectory[-1]
@@ -51,11 +115,11 @@ def check(got: list[dict[str, Any]], expected: list[dict[str, Any]], trajectory:
         assert mine == {**theirs, "is_done": code}
 
 
-def test_final() -> None:
+def test_final(way: Any) -> None:
     trajectory = TABLE["trajectory"]
     before = copy.deepcopy(trajectory)
     picks = pick("final", len(trajectory), 7, random.Random(0))
-    got = twin(TABLE["goal_info"], trajectory, picks, MISS["one"])
+    got = way(TABLE["goal_info"], trajectory, picks, MISS["one"])
     assert len(got) == TABLE["final"]["expected_count"]
     check(got, TABLE["final"]["expected"], trajectory)
     assert [step["reward"] for step in got] == [-0.01, -0.01, -0.01, 1.0]
@@ -63,9 +127,9 @@ def test_final() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["episode", "future"])
-def test_random_goals_with_fixed_picks(strategy: str) -> None:
+def test_random_goals_with_fixed_picks(way: Any, strategy: str) -> None:
     table = TABLE[strategy]
-    got = twin(TABLE["goal_info"], TABLE["trajectory"], table["picks"], MISS["one"])
+    got = way(TABLE["goal_info"], TABLE["trajectory"], table["picks"], MISS["one"])
     assert len(got) == table["expected_count"]
     check(got, table["expected"], TABLE["trajectory"])
 
@@ -91,7 +155,7 @@ def test_the_other_reading_of_future_gives_fewer() -> None:
     assert len(twin(TABLE["goal_info"], TABLE["trajectory"], kept, MISS["one"])) == table["count"]
 
 
-def test_two_channels_two_goals() -> None:
+def test_two_channels_two_goals(way: Any) -> None:
     table = TABLE["two_channels_two_goals"]
     picks = pick("final", len(table["trajectory"]), 1, random.Random(0))
-    check(twin(table["goal_info"], table["trajectory"], picks, MISS["two"]), table["expected"], table["trajectory"])
+    check(way(table["goal_info"], table["trajectory"], picks, MISS["two"]), table["expected"], table["trajectory"])

@@ -42,6 +42,10 @@ class BufferContract:
         """A new, empty buffer."""
         raise NotImplementedError
 
+    def load(self, path: Path | str) -> Any:
+        """A saved one of these."""
+        return rlds2buf.load_buffer(path)
+
     def filled(self, seed: int | None = 7) -> tuple[Any, ListReplay, dict[int, int]]:
         """A buffer of two episodes and three transitions, its twin, and serials by key."""
         buffer, twin = self.make(SPEC, self.capacity, seed), ListReplay(self.capacity)
@@ -117,6 +121,19 @@ class BufferContract:
         assert not str(caught.value).startswith(("'", '"'))
         with pytest.raises(UnknownKey, match=str(2**64 - 1)):
             buffer.get(np.array([2**64 - 1], np.uint64))
+
+    def test_what_is_no_key(self) -> None:
+        """Never another item: a fraction is not rounded to a key, a negative number not wrapped round."""
+        buffer, _, named = self.filled()
+        key = next(iter(named))
+        for keys in ([key + 0.5], [float(key)], ["a"], [None], [key == key]):
+            with pytest.raises((TypeError, ValueError)):
+                buffer.get(keys)
+        for keys in ([-1], np.array([-1]), [2**64], [key, -(2**63)]):
+            with pytest.raises(UnknownKey):
+                buffer.get(keys)
+        assert buffer.get(key).reward.shape == (1,)
+        assert buffer.get(np.int64(key)).reward.shape == (1,)
 
     def test_batches_are_not_live(self) -> None:
         buffer, _, _ = self.filled()
@@ -347,7 +364,7 @@ class BufferContract:
         before = buffer.all()._asdict()
         expected = [buffer.sample(16).info.key.tolist(), buffer.sample(8, n_step=3).data.reward.tolist()]
         for path in (tmp_path / "saved", str(tmp_path / "saved")):
-            loaded = rlds2buf.load_buffer(path)
+            loaded = self.load(path)
             loaded.check_valid()
             assert (loaded.spec, loaded.capacity, len(loaded)) == (buffer.spec, buffer.capacity, len(buffer))
             assert loaded.keys().tolist() == buffer.keys().tolist()
@@ -359,7 +376,7 @@ class BufferContract:
         named[key] = twin.add_transitions([transition(203)], 5)[0]
         assert_transitions(loaded.get(list(named), n_step=4, gamma=0.5), twin, list(named.values()), 4, 0.5)
         # What was done to the loaded one has not reached the files.
-        assert_same_nest(rlds2buf.load_buffer(tmp_path / "saved").all()._asdict(), before)
+        assert_same_nest(self.load(tmp_path / "saved").all()._asdict(), before)
 
     def test_a_wrapped_buffer_draws_the_same_once_loaded(self, tmp_path: Path) -> None:
         """Draws depend on what is held, in order of age, not on where in the ring it lies."""
@@ -379,14 +396,14 @@ class BufferContract:
             ]
 
         expected = draws(buffer)
-        assert draws(rlds2buf.load_buffer(tmp_path / "saved")) == expected
+        assert draws(self.load(tmp_path / "saved")) == expected
         other = self.make(SPEC, 20)
         other.load_state_dict(state)
         assert draws(other) == expected
 
     def test_save_of_an_empty_buffer(self, tmp_path: Path) -> None:
         self.make(SPEC, self.capacity, seed=3).save(tmp_path / "saved")
-        loaded = rlds2buf.load_buffer(tmp_path / "saved")
+        loaded = self.load(tmp_path / "saved")
         assert len(loaded) == 0 and loaded.capacity == self.capacity
         assert len(loaded.add(episode(0, 4))) == len(loaded) == 3
 
@@ -398,9 +415,9 @@ class BufferContract:
         second.add(episode(500, 4))
         with pytest.raises(SnapshotExists):
             second.save(target)
-        assert len(rlds2buf.load_buffer(target)) == len(first)
+        assert len(self.load(target)) == len(first)
         second.save(target, overwrite=True)
-        assert_same_nest(rlds2buf.load_buffer(target).all()._asdict(), second.all()._asdict())
+        assert_same_nest(self.load(target).all()._asdict(), second.all()._asdict())
         assert [path.name for path in tmp_path.iterdir()] == ["saved"]
 
     def test_too_long_an_episode(self) -> None:

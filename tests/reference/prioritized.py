@@ -72,9 +72,10 @@ class ListPriorities:
         return self.priority[key] ** self.alpha / total
 
     def weights(self, keys: Sequence[int], beta: float | None = None) -> list[float]:
-        """Importance weights of a mini-batch."""
+        """Importance weights of a mini-batch; what can't be drawn (probability 0) has none."""
         beta = self.beta if beta is None else beta
         count = len(self.priority)
-        raw = {key: (count * self.probability(key)) ** -beta for key in self.priority}
+        chances = {key: self.probability(key) for key in self.priority}
+        raw = {key: (count * chance) ** -beta for key, chance in chances.items() if chance > 0}
         largest = max(raw[key] for key in keys) if self.normalise == "batch" else max(raw.values())
         return [raw[key] / largest for key in keys]
