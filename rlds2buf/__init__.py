@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 _HOME = {
     "ConvertReport": "convert",
     "Episode": "core.episode",
+    "EpisodeBatch": "core.episode_batch",
     "FieldSpec": "core.spec",
     "GoalMap": "views.goals",
     "Sample": "core.sample",

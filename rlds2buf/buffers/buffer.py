@@ -21,6 +21,7 @@ from rlds2buf.buffers.removers import Fifo
 from rlds2buf.buffers.samplers import Draw, Sampler, item_slots
 from rlds2buf.buffers.storage import RowStore
 from rlds2buf.buffers.view import View
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.sample import Sample, SampleInfo, Trajectory, Transition
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import NotEnoughItems, ReplayError, SnapshotExists, UnknownKey
@@ -90,7 +91,7 @@ class Buffer:
     @property
     def num_rows(self) -> int:
         """Rows held, final rows of episodes included."""
-        return self._store.num_rows
+        return self._contents.num_rows
 
     def __len__(self) -> int:
         return self._sampler.count
@@ -106,7 +107,7 @@ class Buffer:
         """Store an episode, explicit transitions, or a list of them.
 
         Args:
-            data: an Episode (its N rows); a Transition or mapping with observation, action, reward,
+            data: an Episode (its N rows) or an EpisodeBatch; a Transition or mapping with observation, action, reward,
                 next_observation and optionally discount, extras, is_done (0, 1, 2) or
                 terminated/truncated, of B transitions or of one without the leading axis; a list of
                 any of these.  Empty input (None, [], {}, "") does nothing.
@@ -128,6 +129,10 @@ class Buffer:
                 buffer that counts episodes; nothing was added.
         """
         with self._lock:
+            if isinstance(data, EpisodeBatch) and not (
+                self.capacity_unit == "rows" and data.num_steps <= self.capacity
+            ):
+                data = list(data)  # what counts or leaves is single episodes
             blocks = self._intake.blocks(data, source_id)
             for block in blocks:
                 self._remover.refuse(block)
@@ -150,6 +155,9 @@ class Buffer:
         n_step: int | None = None,
         gamma: float | None = None,
         sequence_length: int | None = None,
+        burn_in: int | None = None,
+        initial_state: str | None = None,
+        state: str | Sequence[str] | None = None,
         beta: float | None = None,
         source_id: int | None = None,
         replace: bool = True,
@@ -163,6 +171,12 @@ class Buffer:
             gamma: discount per step.
             sequence_length: T, for a Trajectory ``[B, T, ...]`` of consecutive transitions instead,
                 padded behind the end of the episode.
+            burn_in: up to that many earlier steps before each sequence, at positions of their own
+                (see :class:`~rlds2buf.core.sample.Trajectory`): never of another episode or source.
+            initial_state: the recurrent state before each sequence's first step: ``"stored"`` with
+                the data, or ``"zeros"``.
+            state: the extras it is in, each step's being the state before it, for example
+                ``("lstm/h", "lstm/c")``.
             beta: exponent of a prioritized buffer's importance weights, in place of its schedule's.
             source_id: only transitions of this data source.
             replace: whether one item may be drawn more than once.
@@ -174,7 +188,7 @@ class Buffer:
             NotEnoughItems: the buffer is empty, or without replacement smaller than `batch_size`.
             ValueError: an argument is out of range.
         """
-        view = self._view.changed(n_step, gamma, sequence_length)
+        view = self._view.changed(n_step, gamma, sequence_length, burn_in, initial_state, state)
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         with self._lock:
@@ -184,8 +198,8 @@ class Buffer:
             if hindsight is not None and hindsight.while_sampling:
                 data: Any = hindsight.read(draw.slots, view, self._rng, self._contents.waiting)
             else:
-                data = self._read(draw.slots, view)
-            keys = self._store.key_of(draw.slots)
+                data = self._reader.read(draw.slots, view, self._contents.waiting.values())
+            keys = self._contents.keys_of(draw.slots)
         if isinstance(data, Drawn) and hindsight is not None:
             data = hindsight.finish(data, view.gamma)  # the caller's functions run without the lock
         return Sample(data, SampleInfo(keys, draw.probability, draw.priority, draw.weight, size))
@@ -197,6 +211,9 @@ class Buffer:
         n_step: int | None = None,
         gamma: float | None = None,
         sequence_length: int | None = None,
+        burn_in: int | None = None,
+        initial_state: str | None = None,
+        state: str | Sequence[str] | None = None,
     ) -> Transition | Trajectory:
         """The items of these keys, as :meth:`sample` would give them, and with the goals they had.
 
@@ -204,14 +221,13 @@ class Buffer:
             UnknownKey: a key was never given out, or its item has left.
         """
         wanted = as_keys(keys)
-        view = self._view.changed(n_step, gamma, sequence_length)
+        view = self._view.changed(n_step, gamma, sequence_length, burn_in, initial_state, state)
         with self._lock:
             held = self._contents.holds(wanted)
             if not held.all():
                 some = ", ".join(str(key) for key in wanted[~held][:5])
                 raise UnknownKey(f"{int((~held).sum())} of {len(wanted)} keys are not in the buffer: {some}")
-            slots = np.asarray(self._store.slot_of(wanted.astype(np.int64)))
-            return self._read(slots, view)
+            return self._reader.read(self._contents.slots_of(wanted), view, self._contents.waiting.values())
 
     def update_priorities(self, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> np.ndarray:
         """Set the priorities of sampled transitions, as a rule to the size of their TD errors.
@@ -235,7 +251,7 @@ class Buffer:
                 raise ReplayError("this buffer samples uniformly and keeps no priorities")
             self._touch()
             held = self._contents.holds(wanted)
-            slots = self._store.slot_of(wanted[held].astype(np.int64))
+            slots = self._contents.items_of(self._contents.slots_of(wanted[held]))
             sampler.update(slots, values[held])
         return wanted[~held]
 
@@ -276,7 +292,7 @@ class Buffer:
     def keys(self) -> np.ndarray:
         """Keys ``uint64`` of every transition held, oldest first."""
         with self._lock:
-            return self._store.key_of(item_slots(self._store))
+            return self._contents.keys_of(item_slots(self._store))
 
     def check(self, data: Any) -> None:
         """Raise unless :meth:`add` would take `data`.
@@ -310,7 +326,7 @@ class Buffer:
         with self._lock:
             return {
                 "kind": self.kind,
-                "num_rows": self._store.num_rows,
+                "num_rows": self.num_rows,
                 "num_items": len(self),
                 "capacity": self.capacity,
                 "capacity_unit": self.capacity_unit,
@@ -374,16 +390,7 @@ class Buffer:
 
     def check_valid(self) -> None:
         """Assert that all structures agree; for tests."""
-        store = self._store
-        assert 0 <= store.num_rows <= store.slots
-        expected = item_slots(store)
-        assert len(self) == len(expected)
-        self._sampler.check_valid(store)
-        assert store.num_own <= store.num_rows
-        if self.capacity_unit == "rows":
-            assert store.num_rows <= self.capacity
-        elif self.capacity_unit == "transitions":
-            assert len(self) <= self.capacity
+        self._contents.check_valid()
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -402,13 +409,6 @@ class Buffer:
         slots = slots[held == source_id]
         _enough(len(slots), size, replace, f" of source {source_id}")
         return self._sampler.among(self._rng, size, slots, replace=replace, beta=beta), len(slots)
-
-    def _read(self, slots: np.ndarray, view: View) -> Any:
-        if view.sequence_length is not None:
-            return self._reader.sequences(slots, view.sequence_length)
-        if view.n_step > 1:
-            return self._reader.n_step(slots, view.n_step, view.gamma)
-        return self._reader.transitions(slots, view.gamma)
 
 
 def _enough(count: int, size: int, replace: bool, what: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from rlds2buf.buffers.incoming import Block
@@ -35,35 +38,40 @@ class Contents:
         """Whether the columns are a saved buffer's files, which must not change."""
         return not self.store.flags.flags.writeable
 
+    @property
+    def num_rows(self) -> int:
+        """Rows held."""
+        return self.store.num_rows
+
     def add(self, block: Block, priorities: np.ndarray | None = None) -> np.ndarray:
-        """Make room and store a block; returns the keys ``uint64`` of its transitions."""
+        """Make room and store a block; returns the keys ``uint64`` of its items."""
         store, remover = self.store, self.remover
-        whole = rows = len(block.flags)
-        if block.own is not None and rows > remover.limit:
-            block = block.tail(remover.limit)
-            rows = remover.limit
+        whole = block
+        if len(block.flags) > remover.limit:
+            block = remover.fitting(block)
+        rows = len(block.flags)
         if self.frozen:
             self.relay(max(remover.limit if remover.unit == "rows" else 0, store.num_rows), in_memory)
-        self.evict(remover.excess(store, self.sampler.count, rows=rows, more_items=block.items))
+        self.evict(remover.excess(store, self.sampler.count, block))
         if store.num_rows + rows > store.slots:
             self.relay(max(2 * store.slots, store.num_rows + rows))
-        skipped = whole - rows
+        skipped = len(whole.flags) - rows
         if skipped:
             store.newest += skipped
             store.oldest = store.newest
-            self.evicted += skipped
-        first = store.write(block.columns, block.flags, own=block.own, source=block.source)
-        if block.own is None:
-            remover.added_episode(rows)
-            self.waiting.pop(int(np.max(block.source)), None)  # an episode starts anew
-        elif rows and block.consecutive:
-            self._chain(first, block)
+            self.evicted += whole.items - block.items
+        first = store.write(block.columns, block.flags, own=block.own, source=block.source, items=block.place)
+        remover.added(block)
+        if block.place is None:
+            self._join(first, block)
         if block.items:
             if priorities is not None:
                 priorities = priorities[-block.items :]
-            self.sampler.added(store.slots_from(first, block.items), priorities)
-        self.added += block.items + skipped
-        return np.arange(first - skipped, first + block.items, dtype=np.uint64)
+            self.sampler.added(self._slots(first, block), priorities)
+        self.added += whole.items
+        if block.place is None and block.ends is None:
+            return np.arange(first - skipped, first - skipped + whole.items, dtype=np.uint64)
+        return (first - skipped + whole.starts).astype(np.uint64)
 
     def evict(self, rows: int) -> None:
         """Drop the oldest rows."""
@@ -92,6 +100,40 @@ class Contents:
         self.waiting.clear()
         self.sampler.reset(self.store)
 
+    def keys_of(self, slots: np.ndarray) -> np.ndarray:
+        """Keys ``uint64`` of rows in ``slots int64``."""
+        return self.store.key_of(slots)
+
+    def slots_of(self, keys: np.ndarray) -> np.ndarray:
+        """Slots ``int64`` of ``uint64`` keys that are held."""
+        return np.asarray(self.store.slot_of(keys.astype(np.int64)))
+
+    def items_of(self, slots: np.ndarray) -> np.ndarray:
+        """Slots of the items that rows in ``slots int64`` belong to."""
+        if self.store.items is None:
+            return slots
+        return (slots + np.minimum(self.store.items[slots], 0)) % self.store.slots
+
+    def restored(self, state: Mapping[str, Any]) -> None:
+        """The store was filled with a saved one's rows; `state` is what :meth:`state` gave then."""
+        self.remover.restored(self.store, state)
+
+    def state(self) -> dict[str, Any]:
+        """What neither columns nor counts say, as plain JSON values."""
+        return self.remover.state()
+
+    def check_valid(self) -> None:
+        """Assert that all agree; for tests."""
+        store, count, remover = self.store, self.sampler.count, self.remover
+        assert 0 <= store.num_rows <= store.slots
+        assert count == len(item_slots(store))
+        self.sampler.check_valid(store)
+        assert store.num_own <= store.num_rows
+        held = {"rows": store.num_rows, "episodes": len(remover.lengths)}.get(remover.unit, count)
+        if store.items is not None and remover.unit == "transitions":
+            held = int(np.maximum(store.items[store.slots_from(store.oldest, store.num_rows)], 0).sum())
+        assert held <= remover.limit
+
     def holds(self, keys: np.ndarray) -> np.ndarray:
         """Which ``uint64`` keys are of transitions held."""
         store = self.store
@@ -99,6 +141,19 @@ class Contents:
         slots = store.slot_of(keys[inside].astype(np.int64))
         inside[inside] = (store.flags[slots] & CODE) != FINAL_ROW
         return inside
+
+    def _slots(self, first: int, block: Block) -> np.ndarray:
+        """``[items] int64``: where the items of a block lie that was written from key `first` on."""
+        if block.place is None and block.ends is None:
+            return self.store.slots_from(first, block.items)
+        return self.store.slots_from(first, len(block.flags))[block.starts]
+
+    def _join(self, first: int, block: Block) -> None:
+        """Say what follows what, for transitions as items."""
+        if block.own is None:
+            self.waiting.pop(int(np.max(block.source)), None)  # an episode starts anew
+        elif len(block.flags) and block.consecutive:
+            self._chain(first, block)
 
     def _chain(self, first: int, block: Block) -> None:
         """Say for each new explicit transition, and the ones they continue, what follows."""

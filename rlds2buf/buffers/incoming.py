@@ -11,6 +11,7 @@ import numpy as np
 from rlds2buf.buffers.storage import IS_FIRST, IS_LAST, IS_TERMINAL, OWN_NEXT
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.fields import CONTINUE, FINAL_ROW, FLAG_FIELDS, TERMINATED, TRUNCATED
 from rlds2buf.core.sample import Transition
 from rlds2buf.core.spec import FieldSpec, StepSpec
@@ -30,9 +31,13 @@ class Block:
         flags: ``[n] uint8`` (see buffers/storage.py).
         own: next observations per observation leaf, for explicit transitions; None for an episode.
         source: ``[n] int64`` ids, or one for all.
-        items: how many transitions start in these rows.
+        items: how many items start in these rows: transitions, unless there is `place`.
         origin, index: of an episode, for messages.
+        ends: ``[E] int64``, last rows, if the rows are several episodes.
         consecutive: whether explicit transitions of one source follow one another.
+        anew: whether they follow nothing that was added before, being a whole episode's.
+        place: ``[n] int32``, of items of several transitions, as :class:`RowStore` keeps it in
+            ``items``; None where every transition is one.
     """
 
     columns: list[np.ndarray]
@@ -43,6 +48,16 @@ class Block:
     origin: str | None = None
     index: int | None = None
     consecutive: bool = True
+    anew: bool = False
+    place: np.ndarray | None = None
+    ends: np.ndarray | None = None
+
+    @property
+    def starts(self) -> np.ndarray:
+        """``[items] int64``: the rows that start an item."""
+        if self.place is not None:
+            return np.flatnonzero(self.place > 0)
+        return np.arange(self.items) if self.ends is None else np.delete(np.arange(len(self.flags)), self.ends)
 
     def apart(self) -> Block:
         """Explicit transitions as ones that each stand alone; an episode as it is."""
@@ -62,6 +77,7 @@ class Block:
             self.source if isinstance(self.source, int) else self.source[start:],
             count,
             consecutive=self.consecutive,
+            place=None if self.place is None else self.place[start:],
         )
 
 
@@ -97,6 +113,8 @@ class Intake:
             return [] if block is None or not len(block.flags) else [block]
         if isinstance(data, Episode):
             return [self.episode(data, source_id)]
+        if isinstance(data, EpisodeBatch):
+            return [self.batch(data, source_id)]
         if data is None or (isinstance(data, str) and not data):
             return []
         if isinstance(data, list | tuple):
@@ -121,6 +139,26 @@ class Intake:
             flags[-2] |= end if end != CONTINUE else BREAK
         return Block(
             columns, flags, None, _source(source_id, None), episode.num_transitions, episode.source, episode.index
+        )
+
+    def batch(self, batch: EpisodeBatch, source_id: Any = 0) -> Block:
+        """All M rows of several episodes, each one's last row marked as final."""
+        rows = batch.rows
+        self.spec.check(rows)
+        found = dict(rows.flatten())
+        flags = rows.is_first.view(np.uint8) * np.uint8(IS_FIRST)
+        flags |= rows.is_last.view(np.uint8) * np.uint8(IS_LAST)
+        flags |= rows.is_terminal.view(np.uint8) * np.uint8(IS_TERMINAL)
+        ends = batch.ends
+        codes = np.where(rows.is_terminal[ends], TERMINATED, np.where(rows.is_last[ends], TRUNCATED, BREAK))
+        longer = ends > batch.starts
+        flags[ends[longer] - 1] |= codes[longer].astype(np.uint8)
+        flags[ends] |= np.uint8(FINAL_ROW)
+        if batch.placeholder is not None:
+            flags[ends[batch.placeholder]] |= np.uint8(BREAK)
+        columns = [found[leaf.path] for leaf in self._leaves]
+        return Block(
+            columns, flags, None, _source(source_id, None), batch.num_transitions, rows.source, rows.index, ends=ends
         )
 
     def transitions(self, data: Mapping[str, Any], source_id: Any = 0) -> Block:

@@ -12,7 +12,7 @@ from rlds2buf.core.fields import FINAL_ROW
 from rlds2buf.kernels.chain import CODE
 from rlds2buf.kernels.ring import draw_uniform
 
-__all__ = ["Draw", "Sampler", "UniformSampler", "item_slots"]
+__all__ = ["Draw", "Sampler", "UniformSampler", "item_slots", "transition_slots"]
 
 
 class Draw(NamedTuple):
@@ -25,7 +25,15 @@ class Draw(NamedTuple):
 
 
 def item_slots(store: RowStore) -> np.ndarray:
-    """``[items] int64``: slots of all rows that start a transition, oldest first."""
+    """``[items] int64``: slots of all rows that start an item, oldest first."""
+    if store.items is None:
+        return transition_slots(store)
+    spans = (slots for slots, _ in store.spans(store.oldest, store.num_rows))
+    return np.concatenate([np.flatnonzero(store.items[slots] > 0) + slots.start for slots in spans]).astype(np.int64)
+
+
+def transition_slots(store: RowStore) -> np.ndarray:
+    """``[transitions] int64``: slots of all rows that start a transition, oldest first."""
     parts = [
         np.flatnonzero((store.flags[slots] & CODE) != FINAL_ROW) + slots.start
         for slots, _ in store.spans(store.oldest, store.num_rows)

@@ -15,7 +15,7 @@ import numpy as np
 
 from rlds2buf.buffers.vocabulary import Vocabulary
 from rlds2buf.core import nest
-from rlds2buf.core.fields import FINAL_ROW, FLAG_FIELDS
+from rlds2buf.core.fields import CONTINUE, FINAL_ROW, FLAG_FIELDS
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SpecMismatch
 from rlds2buf.kernels.chain import BREAK, CODE, LINKED
@@ -28,6 +28,13 @@ IS_LAST = 1 << 3
 IS_TERMINAL = 1 << 4
 OWN_NEXT = 1 << 5
 """Flag: the row's next observation is in its own column, not in the next row."""
+
+
+_OPTIONAL = {"source": np.uint32, "links": np.int64, "items": np.int32, "keys": np.int64}
+"""Columns of one number per row that only some buffers need."""
+
+
+_AT_ONCE = 1 << 16
 
 
 class Allocator(Protocol):
@@ -63,6 +70,9 @@ class RowStore:
         own: next observations of rows with OWN_NEXT, one array per observation leaf, or None.
         source: ``[slots] uint32`` source ids, or None while all are 0.
         links: ``[slots] int64`` successor slots of rows with LINKED, or None.
+        items: ``[slots] int32``, where items of several transitions are stored: how many the one
+            that starts in a row has, below 0 how far back its start lies, 0 in no item; else None.
+        keys: ``[slots] int64``, ascending, where rows don't count up (see buffers/reservoir.py); else None.
         base, oldest, newest: keys: of slot 0, of the oldest row, of the row to come.
         num_own: rows with OWN_NEXT.
         layout: changes whenever arrays are replaced, for those who keep their addresses.
@@ -89,6 +99,8 @@ class RowStore:
         self.own: list[np.ndarray] | None = None
         self.source: np.ndarray | None = None
         self.links: np.ndarray | None = None
+        self.items: np.ndarray | None = None
+        self.keys: np.ndarray | None = None
         self.base = self.oldest = self.newest = 0
         self.num_own = 0
         self.layout = 0
@@ -101,8 +113,7 @@ class RowStore:
     @property
     def nbytes(self) -> int:
         """Bytes of all columns, allocated ones that hold no rows included."""
-        optional = [a for a in (self.source, self.links) if a is not None]
-        return sum(a.nbytes for a in (*self.columns, self.flags, *(self.own or ()), *optional))
+        return sum(array.nbytes for array in self.arrays().values())
 
     def slot_of(self, keys: Any) -> Any:
         """The slots of keys (int or int64 array) that are held."""
@@ -136,6 +147,7 @@ class RowStore:
         *,
         own: Sequence[np.ndarray] | None = None,
         source: np.ndarray | int = 0,
+        items: np.ndarray | None = None,
     ) -> int:
         """Store n rows behind the newest; there must be room.  Returns the first one's key.
 
@@ -144,6 +156,7 @@ class RowStore:
             flags: ``[n] uint8``.
             own: next observations ``[n, ...]`` per observation leaf, for rows with OWN_NEXT.
             source: id of all rows, or ``[n]`` ids.
+            items: ``[n] int32``, what the column of that name is to hold, if there is one.
         """
         count = len(flags)
         first = self.newest
@@ -153,8 +166,7 @@ class RowStore:
             if self.own is None:
                 self.own = [self._new(f"next_{self.names[i]}", self.fields[i]) for i in self.observation]
         if self.source is None and (source if isinstance(source, int) else source.any()):
-            self.source = self.allocate("source", (self.slots,), np.dtype(np.uint32))
-            self.source[:] = 0  # what is held already is of source 0
+            self.add_column("source")  # what is held already is of source 0
         for slots, run in self.spans(first, count):
             for column, rows in zip(self.columns, coded, strict=True):
                 column[slots] = rows[run]
@@ -164,10 +176,17 @@ class RowStore:
                     column[slots] = rows[run]
             if self.source is not None:
                 self.source[slots] = source if isinstance(source, int) else source[run]
+            if items is not None and self.items is not None:
+                self.items[slots] = items[run]
         self.newest += count
         if own is not None:
             self.num_own += count
         return first
+
+    def add_column(self, name: str) -> None:
+        """Have one of the optional columns, zeros at first."""
+        setattr(self, name, self.allocate(name, (self.slots,), np.dtype(_OPTIONAL[name])))
+        getattr(self, name)[:] = 0
 
     def link(self, keys: np.ndarray, successors: np.ndarray) -> None:
         """Say which rows follow which: clears BREAK; a successor in another slot than the next is linked."""
@@ -177,15 +196,17 @@ class RowStore:
         self.flags[slots] = flags | np.where(apart, np.uint8(LINKED), np.uint8(0))
         if apart.any():
             if self.links is None:
-                self.links = self.allocate("links", (self.slots,), np.dtype(np.int64))
+                self.add_column("links")
+                assert self.links is not None
             self.links[slots[apart]] = following[apart]
 
     def evict(self, count: int) -> np.ndarray:
-        """Drop the `count` oldest rows; returns the slots ``int64`` of those that started a transition."""
+        """Drop the `count` oldest rows; returns the slots ``int64`` of those that started an item."""
         parts = []
         for slots, _ in self.spans(self.oldest, count):
             flags = self.flags[slots]
-            parts.append(np.flatnonzero((flags & CODE) != FINAL_ROW) + slots.start)
+            starts = (flags & CODE) != FINAL_ROW if self.items is None else self.items[slots] > 0
+            parts.append(np.flatnonzero(starts) + slots.start)
             if self.num_own:
                 self.num_own -= int(np.count_nonzero(flags & OWN_NEXT))
         self.oldest += count
@@ -212,13 +233,36 @@ class RowStore:
         if self.own is not None:
             own_names = [f"next_{names[i]}" for i in self.observation]
             self.own = [moved(name, column) for name, column in zip(own_names, self.own, strict=True)]
-        if self.source is not None:
-            self.source = moved("source", self.source)
+        for name in ("source", "items", "keys"):
+            if getattr(self, name) is not None:
+                setattr(self, name, moved(name, getattr(self, name)))
         self.flags = moved("flags", self.flags)
         self.allocate = allocate
         self.slots = slots
         self.base = self.oldest
         self.layout += 1
+
+    def keep(self, slots: np.ndarray) -> None:
+        """Drop all rows but those in ``slots [n] int64``, ascending, which move to the front; rows must start at slot 0.
+
+        A row that was followed by a dropped one is marked with BREAK.
+        """
+        assert self.oldest == self.base == 0
+        place = np.full(self.slots + 1, -1, np.int64)
+        place[slots] = np.arange(len(slots))
+        flags, following = self.flags[slots], slots + 1
+        if self.links is not None:
+            following = np.where(flags & np.uint8(LINKED), self.links[slots], following)
+            self.links[slots] = place[following]
+        goes_on = (flags & np.uint8(CODE | BREAK)) == CONTINUE
+        self.flags[slots[goes_on & (place[following] < 0)]] |= np.uint8(BREAK)
+        for array in self.arrays().values():
+            # Rows only move towards the front, so what a later piece reads is still there.
+            for start in range(0, len(slots), _AT_ONCE):
+                piece = slots[start : start + _AT_ONCE]
+                array[start : start + len(piece)] = array[piece]
+        self.newest = len(slots)
+        self.num_own = int(np.count_nonzero(self.flags[: len(slots)] & OWN_NEXT))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every allocated column by its name."""
@@ -228,10 +272,8 @@ class RowStore:
             named.update(
                 (f"next_{self.names[i]}", column) for i, column in zip(self.observation, self.own, strict=True)
             )
-        if self.source is not None:
-            named["source"] = self.source
-        if self.links is not None:
-            named["links"] = self.links
+        optional = {name: getattr(self, name) for name in _OPTIONAL}
+        named.update((name, array) for name, array in optional.items() if array is not None)
         return named
 
     def in_order(self) -> dict[str, list[np.ndarray]]:
@@ -259,15 +301,15 @@ class RowStore:
         likes = [*self.columns, *([self.columns[i] for i in self.observation] if own else [])]
         for name, column, like in zip([*names, *own_names], [*columns, *(own or [])], likes, strict=False):
             _require(name, column, (slots, *like.shape[1:]), like.dtype)
-        for name, dtype in (("flags", np.uint8), ("source", np.uint32), ("links", np.int64)):
+        for name, dtype in {"flags": np.uint8, **_OPTIONAL}.items():
             if name in arrays:
                 _require(name, arrays[name], (slots,), np.dtype(dtype))
         if not (0 <= base <= oldest <= newest <= oldest + slots):
             raise ValueError(f"rows {oldest} to {newest} from {base} do not fit into {slots} slots")
         self.columns, self.own = columns, own
         self.flags = arrays["flags"]
-        self.source = arrays.get("source")
-        self.links = arrays.get("links")
+        for name in _OPTIONAL:
+            setattr(self, name, arrays.get(name))
         self.slots = slots
         self.base, self.oldest, self.newest = base, oldest, newest
         self.layout += 1

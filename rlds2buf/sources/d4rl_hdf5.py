@@ -12,6 +12,7 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, SourceFormatError
 from rlds2buf.sources.base import Source
@@ -135,9 +136,24 @@ class D4rlHdf5Source(Source):
         return int(self._cuts.lengths.sum())
 
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
+        for columns, first, lowers, uppers in self._blocks(start, stop, _BLOCK_BYTES // max(1, self._spec.row_bytes)):
+            for i, (low, high) in enumerate(zip(lowers.tolist(), uppers.tolist(), strict=True)):
+                yield self._episode(columns, first + i, low, high)
+
+    def batches(self, rows: int = 1 << 14) -> Iterator[EpisodeBatch]:
+        cuts = self._cuts
+        for columns, first, lowers, _ in self._blocks(0, None, rows):
+            placeholder = None if self._has_next else cuts.terminated[first : first + len(lowers)]
+            joined = Episode(**columns, metadata=self._metadata, source=self.name, index=first)
+            yield EpisodeBatch(joined, lowers, placeholder)
+
+    def _blocks(
+        self, start: int, stop: int | None, block_rows: int
+    ) -> Iterator[tuple[dict[str, Any], int, np.ndarray, np.ndarray]]:
+        """Whole episodes in blocks: columns, the first one's number, and where each begins and ends."""
         cuts = self._cuts
         stop = len(cuts) if stop is None else min(stop, len(cuts))
-        block_rows = max(1, _BLOCK_BYTES // max(1, self._spec.row_bytes))
+        block_rows = max(1, block_rows)
         ends = cuts.first + cuts.rows
         with open_hdf5(self.path) as file, open(self.path, "rb", buffering=0) as raw:
             layout = Layout(file, self.name, infos=self._infos)
@@ -151,7 +167,7 @@ class D4rlHdf5Source(Source):
             while start < stop:
                 upto = int(np.searchsorted(ends, cuts.first[start] + block_rows, "right"))
                 upto = min(max(upto, start + 1), stop)
-                yield from self._block(readers, start, upto)
+                yield self._block(readers, start, upto)
                 start = upto
 
     def details(self) -> dict[str, Any]:
@@ -202,8 +218,8 @@ class D4rlHdf5Source(Source):
             values = nest.map_structure(read_value, tree(file["metadata"], f"{self.name}: metadata"))
         return values if isinstance(values, dict) else {"metadata": values}
 
-    def _block(self, readers: nest.Nest, start: int, stop: int) -> Iterator[Episode]:
-        """Read episodes ``start`` up to (not with) ``stop`` in one go and cut them out."""
+    def _block(self, readers: nest.Nest, start: int, stop: int) -> tuple[dict[str, Any], int, np.ndarray, np.ndarray]:
+        """Read episodes ``start`` up to (not with) ``stop`` in one go."""
         cuts = self._cuts
         rows, added = cuts.rows[start:stop], cuts.added[start:stop]
         uppers = np.cumsum(rows + added)
@@ -229,8 +245,7 @@ class D4rlHdf5Source(Source):
         if self._reward_shift:
             _shift(columns["reward"], pieces, self._reward_shift)
         columns.update(_flags(total, lowers, uppers - 1, cuts.terminated[start:stop]))
-        for i, (low, high) in enumerate(zip(lowers.tolist(), uppers.tolist(), strict=True)):
-            yield self._episode(columns, start + i, low, high)
+        return columns, start, lowers, uppers
 
     def _episode(self, columns: nest.Nest, index: int, low: int, high: int) -> Episode:
         cuts = self._cuts

@@ -1,0 +1,101 @@
+"""Batches of episodes: the same episodes, stored the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rlds2buf
+from rlds2buf import Episode, EpisodeBatch, SpecMismatch, spec_of
+
+ENDS = st.sampled_from(["terminated", "truncated", "open"])
+
+
+def episode(number: int, steps: int, end: str) -> Episode:
+    last, terminal = np.zeros((2, steps), np.bool_)
+    last[-1] = end != "open"
+    terminal[-1] = end == "terminated"
+    value = number * 100 + np.arange(steps, dtype=np.float32)
+    return Episode(
+        observation={"a": value, "b": (np.stack([value, -value], 1),)},
+        action=np.arange(steps, dtype=np.int64),
+        reward=value / 2,
+        discount=np.ones(steps, np.float32),
+        is_last=last,
+        is_terminal=terminal,
+        extras={"text": np.array([b"%d" % number] * steps, object)},
+        metadata={"placeholder_final_row": True} if end == "terminated" and steps > 1 else {},
+        index=number,
+    )
+
+
+@st.composite
+def episodes(draw: st.DrawFn) -> list[Episode]:
+    shapes = draw(st.lists(st.tuples(st.integers(1, 6), ENDS), min_size=1, max_size=5))
+    return [episode(i, steps, end) for i, (steps, end) in enumerate(shapes)]
+
+
+def assert_same(one: Episode, other: Episode) -> None:
+    assert one.index == other.index and one.metadata == other.metadata
+    mine, theirs = dict(one.flatten()), dict(other.flatten())
+    assert mine.keys() == theirs.keys()
+    for path, column in mine.items():
+        np.testing.assert_array_equal(column, theirs[path], err_msg=str(path))
+
+
+@given(episodes())
+def test_gives_back_what_it_was_made_of(parts: list[Episode]) -> None:
+    batch = EpisodeBatch.of(parts)
+    assert len(batch) == len(parts)
+    assert batch.num_transitions == sum(part.num_transitions for part in parts)
+    for one, other in zip(batch, parts, strict=True):
+        assert_same(one, other)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(episodes(), min_size=1, max_size=4),
+    st.integers(6, 20),
+    st.sampled_from(["rows", "transitions", "episodes"]),
+)
+def test_is_stored_as_its_episodes_are(groups: list[list[Episode]], capacity: int, unit: str) -> None:
+    spec = spec_of(groups[0][0])
+    one, other = (rlds2buf.make_circular(spec, capacity, capacity_unit=unit, seed=0) for _ in range(2))
+    for group in groups:
+        keys = one.add(EpisodeBatch.of(group))
+        expected = np.concatenate([other.add(part) for part in group])
+        one.check_valid()
+        np.testing.assert_array_equal(keys, expected)
+        np.testing.assert_array_equal(one.keys(), other.keys())
+        assert one.num_rows == other.num_rows
+        if len(one):
+            for n_step in (1, 3):
+                mine = one.get(one.keys(), n_step=n_step, gamma=0.5)
+                theirs = other.get(other.keys(), n_step=n_step, gamma=0.5)
+                for name in ("action", "reward", "discount", "is_done", "steps", "bootstrap_discount"):
+                    np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name), err_msg=name)
+                np.testing.assert_array_equal(mine.next_observation["b"][0], theirs.next_observation["b"][0])
+                assert mine.extras["text"].tolist() == theirs.extras["text"].tolist()
+
+
+def test_one_structure_only() -> None:
+    with pytest.raises(SpecMismatch, match="one structure"):
+        EpisodeBatch.of([Episode(observation={"a": np.zeros(2)}), Episode(observation={"b": np.zeros(2)})])
+    with pytest.raises(rlds2buf.EmptyEpisode):
+        EpisodeBatch.of([])
+
+
+@pytest.mark.parametrize("starts", [[], [1], [0, 0], [0, 3], [0, 2, 1]])
+def test_starts_must_fit(starts: list[int]) -> None:
+    with pytest.raises(SpecMismatch, match="ascend"):
+        EpisodeBatch(Episode(observation=np.zeros(3)), np.array(starts, np.int64))
+
+
+def test_another_spec_is_refused() -> None:
+    batch = EpisodeBatch.of([episode(0, 3, "open")])
+    buffer = rlds2buf.make_circular(spec_of(Episode(observation=np.zeros(2))), 10)
+    with pytest.raises(SpecMismatch):
+        buffer.add(batch)
+    assert buffer.num_rows == 0
