@@ -28,7 +28,7 @@ from rlds2buf.wire.example import Feature
 from rlds2buf.wire.features import FeatureTree, Image, Sequence, Shape, Tensor
 from rlds2buf.wire.images import decode_images
 
-__all__ = ["LeafReader", "leaf_readers"]
+__all__ = ["LeafReader", "cut_rows", "leaf_readers"]
 
 
 def leaf_readers(feature: FeatureTree, key: str = "", lengths: Shape = ()) -> nest.Nest:
@@ -94,7 +94,7 @@ class LeafReader:
         for i in range(depth - 2, -1, -1):
             lengths = _feature(features, f"{self.key}/ragged_row_lengths_{i}").ints()
             _check_lengths(lengths, self.lengths[i + 1])
-            values = _rows(values, lengths, self.lengths[i + 1])
+            values = cut_rows(values, lengths, self.lengths[i + 1])
         return self._counted(values)
 
     def _counted(self, values: np.ndarray) -> np.ndarray:
@@ -220,14 +220,34 @@ def _stack(arrays: list[np.ndarray], leaf: Tensor) -> np.ndarray:
     return _objects(arrays)
 
 
-def _rows(values: np.ndarray, lengths: np.ndarray, length: int | None) -> np.ndarray:
-    """Cut ``[M, ...]`` into ``len(lengths)`` rows: ``[n, k, ...]``, or ``[n] object`` where lengths differ."""
+def cut_rows(values: np.ndarray, lengths: np.ndarray, length: int | None = None) -> np.ndarray:
+    """Cut ``[M, ...]`` into rows of the given lengths: ``[n, k, ...]``, or ``[n] object`` where lengths differ.
+
+    Args:
+        values: M values, perhaps rows themselves (of an earlier cut).
+        lengths: ``[n]``, adding up to M.
+        length: how long every row is by the data's own account; only matters if there is none.
+
+    Raises:
+        SourceFormatError: the lengths don't add up.
+
+    >>> cut_rows(np.arange(3), np.array([2, 1])).tolist()
+    [array([0, 1]), array([2])]
+    """
     if lengths.sum() != len(values):
         raise SourceFormatError(f"{len(values)} values for rows of {lengths.sum()} together")
     if len(lengths) == 0 or (lengths == lengths[0]).all():
         each = int(lengths[0]) if len(lengths) else length or 0
         return values.reshape(len(lengths), each, *values.shape[1:])
-    return _objects(np.split(values, np.cumsum(lengths)[:-1]))
+    return _objects([_even(row) for row in np.split(values, np.cumsum(lengths)[:-1])])
+
+
+def _even(row: np.ndarray) -> np.ndarray:
+    """A row of equally shaped arrays as one array."""
+    if row.dtype == object and len(row) and isinstance(row[0], np.ndarray):
+        if all(cell.shape == row[0].shape for cell in row):
+            return np.stack(list(row))
+    return row
 
 
 def _check_lengths(lengths: np.ndarray, expected: int | None) -> None:

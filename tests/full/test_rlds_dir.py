@@ -7,11 +7,10 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
-import tensorflow_datasets as tfds
 
 from rlds2buf.sources.rlds_dir import RldsDirSource
 from tests.data import DATA
+from tests.full.quiet import tf, tfds
 from tests.full.tfds_compare import assert_same_dataset
 
 F = tfds.features
