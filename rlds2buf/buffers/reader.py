@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
+from rlds2buf.buffers.sequences import Predecessors, initial_state
 from rlds2buf.buffers.storage import IS_FIRST, IS_LAST, IS_TERMINAL, OWN_NEXT, RowStore
+from rlds2buf.buffers.view import View
 from rlds2buf.core import nest
 from rlds2buf.core.fields import TERMINATED
 from rlds2buf.core.sample import Trajectory, Transition
@@ -30,6 +32,7 @@ class Reader:
 
     def __init__(self, store: RowStore) -> None:
         self.store = store
+        self._before = Predecessors(store)
         self._layout = -1
         self._plans: dict[tuple[bool, int, tuple[int, ...] | None], _Plan] = {}
         nests = {name: getattr(store.spec, name) for name in ("observation", "action", "reward", "discount", "extras")}
@@ -81,13 +84,41 @@ class Reader:
             bootstrap_discount=(whole * gamma).astype(np.float32),
         )
 
-    def sequences(self, slots: np.ndarray, length: int) -> Trajectory:
-        """Up to `length` consecutive transitions from each row; the rest is zero and masked."""
+    def read(self, slots: np.ndarray, view: View, growing: Iterable[int] = ()) -> Transition | Trajectory:
+        """What a view makes of rows ``slots [B] int64``.
+
+        Args:
+            slots: of held transitions.
+            view: which kind, and how long.
+            growing: keys of the transitions whose successors may still come.
+        """
+        if view.sequence_length is None:
+            if view.n_step > 1:
+                return self.n_step(slots, view.n_step, view.gamma)
+            return self.transitions(slots, view.gamma)
+        before = self._before.walk(slots, view.burn_in, growing) if view.burn_in else None
+        data = self.sequences(slots, view.sequence_length, before)
+        return data._replace(initial_state=initial_state(data, view)) if view.state else data
+
+    def sequences(
+        self, slots: np.ndarray, length: int, before: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> Trajectory:
+        """Up to `length` consecutive transitions from each row; the rest is zero and masked.
+
+        With `before`, slots ``[B, burn_in] int64`` of which the last ``[B] int32`` are real, those come first.
+        """
         path, steps = self.chains(slots, length)
+        held = mask = np.arange(length) < steps[:, None]
+        burn_in = None
+        if before is not None:
+            path = np.concatenate([before[0], path], axis=1)
+            place = np.arange(path.shape[1]) - before[0].shape[1]
+            mask = (place >= 0) & (place < steps[:, None])
+            burn_in = (place < 0) & (place >= -before[1][:, None])
+            held = mask | burn_in
         flat = path.reshape(-1)
         arrays, flags = self._gather(flat, flat)
-        mask = np.arange(length) < steps[:, None]
-        padded = not bool(mask.all())
+        padded = not bool(held.all())
         codes = (flags & CODE).reshape(path.shape)
         parts = self._parts(arrays)
         discount = _as_float(parts["discount"], len(flat)).reshape(path.shape)
@@ -98,15 +129,15 @@ class Reader:
                 return None
             shaped = column.reshape(*path.shape, *column.shape[1:])
             if padded:
-                shaped[~mask] = b"" if column.dtype == object else 0
+                shaped[~held] = b"" if column.dtype == object else 0
             return shaped
 
         def flag(bit: int) -> np.ndarray:
-            return ((flags & bit) != 0).reshape(path.shape) & mask
+            return ((flags & bit) != 0).reshape(path.shape) & held
 
         if padded:
-            codes[~mask] = 0
-            discount[~mask] = 0
+            codes[~held] = 0
+            discount[~held] = 0
         return Trajectory(
             observation=nest.map_structure(block, parts["observation"]),
             action=nest.map_structure(block, parts["action"]),
@@ -119,6 +150,7 @@ class Reader:
             mask=mask,
             next_observation=nest.map_structure(block, parts["next_observation"]),
             is_done=codes,
+            burn_in=burn_in,
         )
 
     def chains(self, slots: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:

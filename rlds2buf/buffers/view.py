@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 __all__ = ["View"]
 
@@ -11,6 +12,9 @@ __all__ = ["View"]
 class View:
     """Transitions over up to `n_step` steps, or sequences of `sequence_length` transitions.
 
+    Sequences may have up to `burn_in` earlier steps before them, and the recurrent state to start
+    from: of the extras named in `state`, ``"stored"`` or ``"zeros"``.
+
     Raises:
         ValueError: an argument is out of range, or both kinds are asked for.
     """
@@ -18,6 +22,9 @@ class View:
     n_step: int = 1
     gamma: float = 1.0
     sequence_length: int | None = None
+    burn_in: int = 0
+    initial_state: str | None = None
+    state: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.n_step < 1:
@@ -28,17 +35,43 @@ class View:
             raise ValueError(f"sequence_length must be at least 1, got {self.sequence_length}")
         if self.sequence_length is not None and self.n_step > 1:
             raise ValueError("n_step and sequence_length can't be used together")
+        names = (self.state,) if isinstance(self.state, str) else tuple(self.state)
+        object.__setattr__(self, "state", names)
+        if self.burn_in < 0:
+            raise ValueError(f"burn_in must not be negative, got {self.burn_in}")
+        if self.initial_state not in (None, "stored", "zeros"):
+            raise ValueError(f"initial_state must be 'stored' or 'zeros', got {self.initial_state!r}")
+        if (self.initial_state is None) != (not self.state):
+            raise ValueError("initial_state and state, the extras that it is in, need each other")
+        if self.sequence_length is None and (self.burn_in or self.state):
+            raise ValueError("burn_in, initial_state and state are for sequences: give sequence_length too")
 
-    def changed(self, n_step: int | None, gamma: float | None, sequence_length: int | None) -> View:
+    def changed(
+        self,
+        n_step: int | None,
+        gamma: float | None,
+        sequence_length: int | None,
+        burn_in: int | None = None,
+        initial_state: str | None = None,
+        state: str | Sequence[str] | None = None,
+    ) -> View:
         """This view with what is given in place of its own; asking for one kind sets aside the other."""
+        if burn_in is not None or initial_state is not None or state is not None:
+            return dataclasses.replace(
+                self.changed(n_step, gamma, sequence_length),
+                burn_in=self.burn_in if burn_in is None else burn_in,
+                initial_state=self.initial_state if initial_state is None else initial_state,
+                state=self.state if state is None else (state,) if isinstance(state, str) else tuple(state),
+            )
         if n_step is None and gamma is None and sequence_length is None:
             return self
         if n_step is None:
             n_step = self.n_step if sequence_length is None else 1
         elif sequence_length is None and self.sequence_length is not None:
             return View(n_step, self.gamma if gamma is None else gamma)
-        return View(
-            n_step,
-            self.gamma if gamma is None else gamma,
-            self.sequence_length if sequence_length is None else sequence_length,
+        return dataclasses.replace(
+            self,
+            n_step=n_step,
+            gamma=self.gamma if gamma is None else gamma,
+            sequence_length=self.sequence_length if sequence_length is None else sequence_length,
         )

@@ -63,6 +63,12 @@ class Trajectory(NamedTuple):
 
     Positions past the end of the episode are zero and False in `mask`.
 
+    Sequences sampled with burn-in have ``T = burn_in + sequence_length``: their own steps start at
+    position `burn_in` in every row, and the earlier steps of the episode stand right before them.
+    Where the episode has fewer, the first positions are zero.  Earlier steps are False in `mask`,
+    for they are no data to learn from, and True in `burn_in`: a recurrent network is run over
+    ``mask | burn_in``, starting with `initial_state` at the first of them, and trained on `mask`.
+
     Attributes:
         observation, action, reward, discount: nests of ``[B, T, ...]``.
         is_first, is_last, is_terminal: ``[B, T] bool``, the rows' own flags.
@@ -71,6 +77,9 @@ class Trajectory(NamedTuple):
         next_observation: nest of ``[B, T, ...]`` where each step is a transition (sampled
             sequences), None where it is a row (:func:`rlds2buf.windows`).
         is_done: ``[B, T] uint8`` beside `next_observation`: 0 goes on, 1 terminated, 2 truncated.
+        burn_in: ``[B, T] bool``, True on earlier steps; None unless asked for.
+        initial_state: name to nest of ``[B, ...]``, the recurrent state in which the first real
+            step (of `mask` or `burn_in`) was taken, or zeros; None unless asked for.
     """
 
     observation: Nest
@@ -84,6 +93,8 @@ class Trajectory(NamedTuple):
     mask: Any
     next_observation: Nest = None
     is_done: Any = None
+    burn_in: Any = None
+    initial_state: dict[str, Nest] | None = None
 
 
 class StepPairs(NamedTuple):

@@ -77,6 +77,6 @@ def assert_sequences(got: Trajectory, twin: ListReplay, serials: Sequence[int], 
 
 def _assert_padding(got: Trajectory, i: int, real: int) -> None:
     for name, value in got._asdict().items():
-        for path, column in nest.flatten(value):
+        for path, column in nest.flatten({} if value is None else value):
             empty: Any = b"" if column.dtype == object else 0
             assert (column[i, real:] == empty).all(), f"{name} {nest.path_name(path)}"

@@ -1,0 +1,77 @@
+"""Walking from a stored row to the ones before it, as the burn-in of sequences does."""
+
+from __future__ import annotations
+
+import numba
+
+from rlds2buf.kernels.chain import BREAK, CODE, LINKED
+
+__all__ = ["note_links", "walk_back"]
+
+
+@numba.njit(nogil=True, cache=True)
+def walk_back(flags, links, back, oldest, starts, out, steps):  # type: ignore[no-untyped-def]
+    """Go up to B rows back from each start, stopping at the start of its episode and at the oldest row.
+
+    A row comes before another one if it goes on and the other one is what follows it: the row of the
+    slot before unless that is linked elsewhere, or the one whose link leads here.  The row at the end
+    of an episode, of a source's last step so far, or one that left, goes on to nothing.
+
+    Args:
+        flags: ``[capacity] uint8``.
+        links: ``[capacity] int64`` successor slots, used where LINKED; may be empty if none is.
+        back: ``[capacity] int64``, slots of the rows whose links lead to each row; entries of which
+            that is not (or no longer) so do no harm. Empty like `links`.
+        oldest: slot of the oldest row.
+        starts: ``[S] int64`` slots.
+        out: ``[S, B] int64``, filled from its end: the row before the start comes last. What lies
+            before the first real one is the start's own slot.
+        steps: ``[S] int32``, filled with how many are real, 0 to B.
+    """
+    limit = out.shape[1]
+    for i in range(starts.shape[0]):
+        slot = starts[i]
+        count = 0
+        while count < limit:
+            before = _before(flags, links, back, oldest, slot)
+            if before < 0:
+                break
+            slot = before
+            count += 1
+            out[i, limit - count] = slot
+        steps[i] = count
+        for k in range(limit - count):
+            out[i, k] = starts[i]
+
+
+@numba.njit(nogil=True, cache=True)
+def _before(flags, links, back, oldest, slot):  # type: ignore[no-untyped-def]
+    """The slot of the row that goes on to this one, or -1."""
+    capacity = flags.shape[0]
+    age = (slot - oldest) % capacity
+    if back.shape[0]:
+        before = back[slot]
+        flag = flags[before]
+        # A row that is older than a held one is held.
+        if (before - oldest) % capacity < age and flag & LINKED and not flag & (CODE | BREAK) and links[before] == slot:
+            return before
+    before = (slot - 1) % capacity
+    if age == 0 or flags[before] & (CODE | BREAK | LINKED):
+        return -1
+    return before
+
+
+@numba.njit(nogil=True, cache=True)
+def note_links(flags, links, slots, back):  # type: ignore[no-untyped-def]
+    """Enter the linked ones of some rows as what comes before the rows that their links lead to.
+
+    Args:
+        flags: ``[capacity] uint8``.
+        links: ``[capacity] int64``.
+        slots: ``[n] int64``, the rows to look at.
+        back: ``[capacity] int64``, changed.
+    """
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        if flags[slot] & LINKED:
+            back[links[slot]] = slot
