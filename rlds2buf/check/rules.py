@@ -3,7 +3,7 @@
 A finding names one rule, and at most one finding per rule, episode and field is made: it names the
 first offending step and says how many there are.  *Errors* make the episode unfit (``convert``
 raises, skips or repairs); *warnings* are facts that a learner's author should know.  The rules down
-to ``no-episode`` but for ``spec`` are met where an episode is built or written, not by the checker.
+to ``open-episode`` but for ``spec`` are met where an episode is built or written, not by the checker.
 
 ======================  ========  ==============================================  ===========================
 rule                    severity  meaning                                         repair
@@ -16,6 +16,8 @@ missing-field           error     what is made of it needs a field that is not  
                                   there, or not of that form
 longer-than-capacity    error     it does not fit into the buffer                 no
 no-episode              error     a single transition where episodes are counted  no
+open-episode            error     single transitions that do not end, where an    no
+                                  item is a whole episode
 first-missing           error     it does not start with is_first                 sets the first row
 first-inside            error     is_first on a later row                         clears it, unless the row
                                                                                   before it is_last
@@ -99,6 +101,7 @@ RULES: Final[dict[str, Rule]] = {
         Rule("missing-field", ERROR),
         Rule("longer-than-capacity", ERROR),
         Rule("no-episode", ERROR),
+        Rule("open-episode", ERROR),
         Rule("first-missing", ERROR, BoundaryError, repairable=True),
         Rule("first-inside", ERROR, BoundaryError, repairable=True),
         Rule("last-missing", ERROR, BoundaryError, repairable=True),
