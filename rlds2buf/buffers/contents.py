@@ -60,7 +60,9 @@ class Contents:
             store.newest += skipped
             store.oldest = store.newest
             self.evicted += whole.items - block.items
-        first = store.write(block.columns, block.flags, own=block.own, source=block.source, items=block.place)
+        first = store.write(block.columns, block.flags, own=block.own, source=block.source)
+        if block.place is not None:
+            store.put("items", first, block.place)
         remover.added(block)
         if block.place is None:
             self._join(first, block)

@@ -37,6 +37,7 @@ def describe(buffer: Buffer) -> dict[str, Any]:
         "counts": {"added": contents.added, "evicted": contents.evicted, "sampled": buffer._sampled},
         "rng": buffer._rng.bit_generator.state,
         "sampler": buffer._sampler.state(),
+        "contents": contents.state(),
         "strings": {
             store.names[i]: [text.decode("latin-1") for text in vocabulary.strings]
             for i, vocabulary in store.vocabularies.items()
@@ -72,6 +73,10 @@ def restore(buffer: Buffer, state: Mapping[str, Any], arrays: Mapping[str, np.nd
         buffer._remover.limit, buffer._remover.unit = limit, unit
         buffer._remover.lengths.clear()
         buffer._remover.lengths.extend(lengths)
+        inside = dict(state.get("contents") or {})
+        if state["rng"] is None:
+            inside.pop("rng", None)  # all draws start anew
+        buffer._contents.restored(inside)
         buffer._contents.waiting = waiting
         buffer._contents.added, buffer._contents.evicted, buffer._sampled = added, evicted, sampled
         if state["rng"] is not None:
@@ -108,6 +113,10 @@ def set_state(buffer: Buffer, state: Mapping[str, Any]) -> None:
     ):
         if state.get(name) != mine:
             raise SnapshotError(f"the state is of a buffer with {name} {state.get(name)!r}, this one has {mine!r}")
+    for name in ("storage_unit", "item_length"):
+        theirs, ours = dict(state["options"]).get(name), buffer._options.get(name)
+        if theirs != ours:
+            raise SnapshotError(f"the state is of a buffer with {name} {theirs!r}, this one has {ours!r}")
     if json.dumps(state["spec"], sort_keys=True, default=str) != json.dumps(buffer.spec.to_json(), sort_keys=True):
         raise SnapshotError("the state is of a buffer with another spec")
     slots = max(buffer._store.slots, int(state["newest"]) - int(state["oldest"]))

@@ -147,7 +147,6 @@ class RowStore:
         *,
         own: Sequence[np.ndarray] | None = None,
         source: np.ndarray | int = 0,
-        items: np.ndarray | None = None,
     ) -> int:
         """Store n rows behind the newest; there must be room.  Returns the first one's key.
 
@@ -156,7 +155,6 @@ class RowStore:
             flags: ``[n] uint8``.
             own: next observations ``[n, ...]`` per observation leaf, for rows with OWN_NEXT.
             source: id of all rows, or ``[n]`` ids.
-            items: ``[n] int32``, what the column of that name is to hold, if there is one.
         """
         count = len(flags)
         first = self.newest
@@ -176,8 +174,6 @@ class RowStore:
                     column[slots] = rows[run]
             if self.source is not None:
                 self.source[slots] = source if isinstance(source, int) else source[run]
-            if items is not None and self.items is not None:
-                self.items[slots] = items[run]
         self.newest += count
         if own is not None:
             self.num_own += count
@@ -187,6 +183,12 @@ class RowStore:
         """Have one of the optional columns, zeros at first."""
         setattr(self, name, self.allocate(name, (self.slots,), np.dtype(_OPTIONAL[name])))
         getattr(self, name)[:] = 0
+
+    def put(self, name: str, first_key: int, values: np.ndarray) -> None:
+        """Fill an optional column ``[n]`` from a row on."""
+        column: np.ndarray = getattr(self, name)
+        for slots, run in self.spans(first_key, len(values)):
+            column[slots] = values[run]
 
     def link(self, keys: np.ndarray, successors: np.ndarray) -> None:
         """Say which rows follow which: clears BREAK; a successor in another slot than the next is linked."""
@@ -243,9 +245,9 @@ class RowStore:
         self.layout += 1
 
     def keep(self, slots: np.ndarray) -> None:
-        """Drop all rows but those in ``slots [n] int64``, ascending, which move to the front; rows must start at slot 0.
+        """Drop all rows but those in ``slots [n] int64``, ascending, which move to the front.
 
-        A row that was followed by a dropped one is marked with BREAK.
+        Only where the oldest row is in slot 0.  A row that was followed by a dropped one is marked with BREAK.
         """
         assert self.oldest == self.base == 0
         place = np.full(self.slots + 1, -1, np.int64)

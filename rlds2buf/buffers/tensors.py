@@ -1,7 +1,8 @@
-"""NumPy arrays and PyTorch tensors: what buffers for live rollouts take and hand out."""
+"""NumPy arrays and the tensors of PyTorch, TensorFlow and JAX: what buffers take and hand out."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,13 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.errors import MissingDependency
 
-__all__ = ["Device", "to_numpy"]
+__all__ = ["FRAMEWORKS", "Device", "converter", "to_numpy"]
+
+FRAMEWORKS = ("numpy", "torch", "tf", "jax")
+"""What batches can be handed out as."""
+
+_ALIGNED = 64
+"""TensorFlow ends the process over a borrowed array that does not start at such an address, and JAX copies it."""
 
 
 def to_numpy(value: Any) -> Any:
@@ -24,6 +31,8 @@ class Device:
 
     Args:
         device: None, or what ``torch.device`` takes (``"cpu"``, ``"cuda:0"``).
+        pin_memory: put tensors into page-locked memory (where CUDA is there), from which they are
+            copied to a GPU in the background.
 
     Raises:
         MissingDependency: a device is named and PyTorch is not installed.
@@ -33,8 +42,9 @@ class Device:
     {'a': array([0., 0.])}
     """
 
-    def __init__(self, device: Any = None) -> None:
+    def __init__(self, device: Any = None, *, pin_memory: bool = False) -> None:
         self._torch: Any = None
+        self._pin = False
         self.device: Any = None
         if device is None:
             return
@@ -47,6 +57,7 @@ class Device:
         except (RuntimeError, TypeError) as cause:
             raise ValueError(f"no PyTorch device {device!r}: {cause}") from cause
         self._torch = torch
+        self._pin = pin_memory and torch.cuda.is_available()
 
     def put(self, batch: nest.Nest) -> nest.Nest:
         """A nest of fresh arrays as tensors on the device; strings stay arrays."""
@@ -58,4 +69,75 @@ class Device:
         if array.dtype.kind == "u" and array.dtype.itemsize > 1:
             # Wide unsigned numbers are barely supported in PyTorch; keys and ids fit in int64.
             array = array.astype(np.int64)
-        return self._torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+        tensor = self._torch.from_numpy(np.ascontiguousarray(array))
+        if self._pin:
+            tensor = tensor.pin_memory()
+        return tensor.to(self.device, non_blocking=self._pin)
+
+
+def converter(to: str, *, device: Any = None, pin_memory: bool = False) -> Callable[[nest.Nest], nest.Nest]:
+    """What turns nests of fresh arrays into another framework's tensors, without copying where it can.
+
+    Args:
+        to: ``"numpy"`` (as they are), ``"torch"``, ``"tf"`` or ``"jax"``, imported here and not before.
+        device, pin_memory: as for :class:`Device`; for PyTorch only.
+
+    Returns:
+        A function; arrays of strings, and what is no array, pass through it.  PyTorch gets wide
+        unsigned integers as int64.  JAX without 64-bit types gets none of them: uint64 (keys) stays
+        an array, the others become 32-bit.
+
+    Raises:
+        MissingDependency: the framework is not installed.
+        ValueError: there is no such framework, or it has no such device.
+
+    >>> converter("numpy")({"a": np.zeros(2)})
+    {'a': array([0., 0.])}
+    """
+    if to not in FRAMEWORKS:
+        raise ValueError(f"batches go to {', '.join(FRAMEWORKS)}, not to {to!r}")
+    if to == "torch":
+        return Device("cpu" if device is None else device, pin_memory=pin_memory).put
+    if device is not None or pin_memory:
+        raise ValueError(f"device and pin_memory are for to='torch', not for {to!r}")
+    if to == "numpy":
+        return lambda batch: batch
+    leaf = _tensorflow() if to == "tf" else _jax()
+    return lambda batch: nest.map_structure(leaf, batch)
+
+
+def _tensorflow() -> Callable[[Any], Any]:
+    try:
+        import tensorflow as tf
+    except ImportError as cause:
+        raise MissingDependency("to='tf' needs TensorFlow: pip install tensorflow") from cause
+
+    def tensor(array: Any) -> Any:
+        if not isinstance(array, np.ndarray) or array.dtype == np.dtype(object):
+            return array
+        if array.dtype == np.dtype(np.bool_) or not _lendable(array):
+            return tf.convert_to_tensor(array)  # which copies
+        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+    return tensor
+
+
+def _jax() -> Callable[[Any], Any]:
+    try:
+        import jax
+    except ImportError as cause:
+        raise MissingDependency("to='jax' needs JAX: pip install jax") from cause
+    wide = bool(jax.config.jax_enable_x64)
+
+    def tensor(array: Any) -> Any:
+        if not isinstance(array, np.ndarray) or array.dtype == np.dtype(object):
+            return array
+        if array.dtype.itemsize == 8 and not wide:
+            return array if array.dtype == np.uint64 else jax.numpy.asarray(array)
+        return jax.dlpack.from_dlpack(array) if _lendable(array) else jax.numpy.asarray(array)
+
+    return tensor
+
+
+def _lendable(array: np.ndarray) -> bool:
+    return array.size > 0 and array.flags.c_contiguous and array.ctypes.data % _ALIGNED == 0

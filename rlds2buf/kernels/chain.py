@@ -21,7 +21,9 @@ LINKED = 1 << 7
 
 @numba.njit(nogil=True, cache=True)
 def walk(flags, links, starts, out, steps):  # type: ignore[no-untyped-def]
-    """Follow each chain for up to T rows, stopping at an end, a break and T.
+    """Follow each chain for up to T rows, stopping at an end, a break, before a row that left, and at T.
+
+    A row that left while its slot was not reused has code 3: no transition starts there any more.
 
     Args:
         flags: ``[capacity] uint8``.
@@ -41,11 +43,14 @@ def walk(flags, links, starts, out, steps):  # type: ignore[no-untyped-def]
             if flag & CODE or flag & BREAK:
                 break
             if flag & LINKED:
-                slot = links[slot]
+                following = links[slot]
             else:
-                slot += 1
-                if slot == capacity:
-                    slot = 0
+                following = slot + 1
+                if following == capacity:
+                    following = 0
+            if flags[following] & CODE == CODE:
+                break
+            slot = following
             out[i, count] = slot
             count += 1
         steps[i] = count

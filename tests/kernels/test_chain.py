@@ -17,7 +17,10 @@ def follow(flags: list[int], links: list[int], start: int, limit: int) -> list[i
         flag = flags[visited[-1]]
         if flag & (CODE | BREAK):
             break
-        visited.append(links[visited[-1]] if flag & LINKED else (visited[-1] + 1) % len(flags))
+        following = links[visited[-1]] if flag & LINKED else (visited[-1] + 1) % len(flags)
+        if flags[following] & CODE == 3:  # it left
+            break
+        visited.append(following)
     return visited
 
 

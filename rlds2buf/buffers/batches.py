@@ -1,0 +1,148 @@
+"""Batches for a learner, drawn ahead of it in the background."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from rlds2buf.core.sample import Sample
+from rlds2buf.errors import ReplayError
+
+__all__ = ["Batches"]
+
+_TICK = 0.1
+"""Seconds between two looks at whether the other side is still there."""
+
+
+class Batches(Iterator[Sample]):
+    """An iterator over batches; ``buffer.batches(...)`` makes it.
+
+    A daemon thread draws and converts the next batches while the learner computes, and sees to
+    their order: it is that of the draws, however many are under way.  It ends with the last batch,
+    with an error (which the learner gets, after the batches that were drawn before it), with
+    :meth:`close`, and when the iterator is let go, by ``break`` for instance.
+
+    Args:
+        draw: gives that many next batches.
+        convert: turns one into what the learner gets.
+        together: how many batches are drawn at a time.
+        steps: how many there are; None for no end.
+        prefetch: how many are kept ready; 0 draws in the learner's own thread, when asked.
+        timeout: seconds that the learner waits for a batch, and :meth:`close` for the thread.
+
+    Raises:
+        ReplayError: while iterating: no batch came within the time-out.
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        draw: Callable[[int], Sequence[Sample]],
+        convert: Callable[[Sample], Any],
+        *,
+        together: int = 1,
+        steps: int | None = None,
+        prefetch: int = 2,
+        timeout: float = 60.0,
+    ) -> None:
+        if steps is not None and steps < 0:
+            raise ValueError(f"steps must not be negative, got {steps}")
+        if together < 1:
+            raise ValueError(f"together must be at least 1, got {together}")
+        if prefetch < 0:
+            raise ValueError(f"prefetch must not be negative, got {prefetch}")
+        if not timeout > 0:
+            raise ValueError(f"timeout must be positive, got {timeout}")
+        self._timeout = timeout
+        self._over = False
+        made = _made(draw, convert, together, steps)
+        self._made: Iterator[Any] = iter(()) if prefetch else made
+        self._worker: _Worker | None = None
+        if prefetch:
+            self._worker = _Worker(made, prefetch)
+            # The thread knows nothing of this object, so that letting go of it ends the thread.
+            weakref.finalize(self, self._worker.stop.set)
+
+    def __next__(self) -> Sample:
+        if self._over:
+            raise StopIteration
+        try:
+            return next(self._made) if self._worker is None else self._worker.take(self._timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Draw no more, and wait for the thread to end.  Idempotent."""
+        self._over = True
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.stop.set()
+            worker.thread.join(self._timeout)
+
+    def __enter__(self) -> Batches:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Worker:
+    """A thread that puts what an iterator gives, and the error it ends with, into a queue."""
+
+    def __init__(self, made: Iterator[Any], ahead: int) -> None:
+        self.stop = threading.Event()
+        self._ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(ahead)
+        self.thread = threading.Thread(
+            target=_fill, args=(made, self._ready, self.stop), name="rlds2buf-batches", daemon=True
+        )
+        self.thread.start()
+
+    def take(self, timeout: float) -> Any:
+        """The next one, or the error."""
+        waited = 0.0
+        while True:
+            try:
+                batch, error = self._ready.get(timeout=min(_TICK, timeout))
+                break
+            except queue.Empty:
+                if self.stop.is_set():  # closed by another thread
+                    raise StopIteration from None
+                waited += min(_TICK, timeout)
+            if waited >= timeout:
+                raise ReplayError(f"no batch was drawn within {timeout:g} seconds")
+        if error is not None:
+            raise error
+        return batch
+
+
+def _fill(made: Iterator[Any], ready: queue.Queue[tuple[Any, BaseException | None]], stop: threading.Event) -> None:
+    """The thread's work; it always ends with an error, StopIteration if there is no other."""
+    while not stop.is_set():
+        entry: tuple[Any, BaseException | None]
+        try:
+            entry = next(made), None
+        except BaseException as error:  # handed to the learner, whatever it is
+            entry = None, error
+        while not stop.is_set():
+            try:
+                ready.put(entry, timeout=_TICK)
+                break
+            except queue.Full:
+                continue
+        if entry[1] is not None:
+            return
+
+
+def _made(
+    draw: Callable[[int], Sequence[Sample]], convert: Callable[[Sample], Any], together: int, steps: int | None
+) -> Iterator[Any]:
+    made = 0
+    while steps is None or made < steps:
+        count = together if steps is None else min(together, steps - made)
+        for batch in draw(count):
+            yield convert(batch)
+        made += count

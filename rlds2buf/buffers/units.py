@@ -1,0 +1,167 @@
+"""What one item of a buffer is: a step, or several that come, are sampled and leave together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds2buf.buffers.incoming import Block, Intake
+from rlds2buf.buffers.storage import OWN_NEXT
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.fields import CONTINUE, FINAL_ROW
+from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import EpisodeError
+from rlds2buf.kernels.chain import BREAK, CODE
+
+__all__ = ["STORAGE_UNITS", "ItemIntake", "StepIntake", "check_unit"]
+
+STORAGE_UNITS = ("timesteps", "sequences", "episodes", "fragments")
+"""RLlib's words (``ray.rllib.utils.replay_buffers.StorageUnit``)."""
+
+
+def check_unit(unit: str, item_length: int | None) -> None:
+    """Raise unless there is such a unit, and a length just where it needs one.
+
+    Raises:
+        ValueError: it doesn't fit.
+    """
+    if unit not in STORAGE_UNITS:
+        raise ValueError(f"storage_unit must be one of {', '.join(STORAGE_UNITS)}, got {unit!r}")
+    if (unit == "sequences") != (item_length is not None):
+        raise ValueError(f"item_length goes with storage_unit='sequences' and only there, got {item_length} for {unit}")
+    if item_length is not None and item_length < 1:
+        raise ValueError(f"item_length must be at least 1, got {item_length}")
+
+
+class ItemIntake(Intake):
+    """Cuts what is added into items of several transitions.
+
+    Explicit transitions are put in order of their sources first, so that no item mixes them.  Then
+
+    - ``"episodes"``: an item is an Episode, or the explicit transitions up to one with an end code;
+    - ``"sequences"``: the same, cut into pieces of `item_length`, the last one being shorter;
+    - ``"fragments"``: all that one Episode or one batch of transitions holds of a source.
+
+    Args:
+        spec: of the rows.
+        unit: one of these three.
+        item_length: of ``"sequences"``.
+        apart: whether each item needs a final row of its own, for items that leave in any order.
+    """
+
+    def __init__(self, spec: StepSpec, unit: str, item_length: int | None = None, *, apart: bool = False) -> None:
+        super().__init__(spec)
+        self.unit = unit
+        self.item_length = item_length
+        self.apart = apart
+
+    def blocks(self, data: Any, source_id: int | Sequence[int] | np.ndarray = 0) -> list[Block]:
+        """As :meth:`Intake.blocks`, without episodes that have no transition."""
+        if isinstance(data, EpisodeBatch):
+            data = list(data)
+        return [block for block in super().blocks(data, source_id) if block.items]
+
+    def episode(self, episode: Episode, source_id: Any = 0) -> Block:
+        """As :meth:`Intake.episode`; ``place`` says where items start."""
+        return self._cut(super().episode(episode, source_id))
+
+    def transitions(self, data: Mapping[str, Any], source_id: Any = 0) -> Block:
+        """As :meth:`Intake.transitions`; ``place`` says where items start.
+
+        Raises:
+            EpisodeError: they do not end with their episode, and the unit is episodes.
+        """
+        return self._cut(super().transitions(data, source_id))
+
+    def _cut(self, block: Block) -> Block:
+        if not block.items:
+            return block
+        if not isinstance(block.source, int):
+            block = _rows(block, np.argsort(block.source, kind="stable"))
+        flags = block.flags[: block.items].copy()
+        starts = self._starts(block, flags)
+        lengths = np.diff(starts, append=block.items)
+        last = starts + lengths - 1
+        flags[last[(flags[last] & CODE) == CONTINUE]] |= np.uint8(BREAK)  # no item goes on in another one
+        flags = np.concatenate([flags, block.flags[block.items :]])
+        block = dataclasses.replace(block, flags=flags)
+        tails = np.zeros(len(starts), np.int64)  # final rows behind each item
+        if block.own is None:
+            tails[-1] = 1
+            if self.apart and len(starts) > 1:
+                tails[:] = 1
+                block = _rows(block, _runs(starts, lengths + 1))
+                block.flags[np.cumsum(lengths + 1) - 1] |= np.uint8(FINAL_ROW)
+        rows = lengths + tails
+        first = np.cumsum(rows) - rows
+        place = np.repeat(first, rows) - np.arange(rows.sum())
+        place[first] = lengths
+        return dataclasses.replace(block, items=len(starts), place=place.astype(np.int32))
+
+    def _starts(self, block: Block, flags: np.ndarray) -> np.ndarray:
+        """``[items] int64``: the first row of each item."""
+        begins = np.zeros(len(flags), np.bool_)
+        begins[0] = True
+        if not isinstance(block.source, int):
+            begins[1:] |= block.source[1:] != block.source[:-1]
+        if self.unit == "fragments":
+            return np.flatnonzero(begins)
+        ends = (flags & CODE) != CONTINUE
+        if self.unit == "episodes" and block.own is not None:
+            left_open = np.append(begins[1:], True) & ~ends
+            if left_open.any():
+                row = int(np.argmax(left_open))
+                raise EpisodeError(
+                    f"transition {row} is the last one of its source here and its episode goes on; "
+                    "a buffer of episodes takes whole ones",
+                    step=row,
+                    rule="open-episode",
+                )
+        begins[1:] |= ends[:-1]
+        if self.item_length is not None:
+            index = np.arange(len(flags))
+            begins |= (index - np.maximum.accumulate(np.where(begins, index, 0))) % self.item_length == 0
+        return np.flatnonzero(begins)
+
+
+class StepIntake(Intake):
+    """Turns episodes into explicit transitions, for single steps that leave in any order."""
+
+    def blocks(self, data: Any, source_id: int | Sequence[int] | np.ndarray = 0) -> list[Block]:
+        """As :meth:`Intake.blocks`."""
+        return super().blocks(list(data) if isinstance(data, EpisodeBatch) else data, source_id)
+
+    def episode(self, episode: Episode, source_id: Any = 0) -> Block:
+        """An episode's N-1 transitions, each with its own next observation."""
+        block = super().episode(episode, source_id)
+        observation = [
+            column for leaf, column in zip(self._leaves, block.columns, strict=True) if leaf.path[0] == "observation"
+        ]
+        return dataclasses.replace(
+            block,
+            columns=[column[:-1] for column in block.columns],
+            flags=block.flags[:-1] | np.uint8(OWN_NEXT),
+            own=[column[1:] for column in observation],
+            anew=True,
+        )
+
+
+def _rows(block: Block, index: np.ndarray) -> Block:
+    """The block with these of its rows."""
+    return dataclasses.replace(
+        block,
+        columns=[column[index] for column in block.columns],
+        flags=block.flags[index],
+        own=None if block.own is None else [column[index] for column in block.own],
+        source=block.source if isinstance(block.source, int) else block.source[index],
+    )
+
+
+def _runs(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """``starts[0], starts[0] + 1, ...``, `lengths` numbers from each start."""
+    ends = np.cumsum(lengths)
+    return np.repeat(starts - ends + lengths, lengths) + np.arange(int(lengths.sum()))
