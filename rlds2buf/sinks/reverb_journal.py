@@ -26,19 +26,20 @@ class ServerRecord:
     Attributes:
         state: the server's state id as hexadecimal text, or None before the first connection.
         size, inserted: items in the table, and ever inserted into it, before the push began.
+        seen: items ever inserted into the table when it was last looked at.
         episodes: numbers of the acknowledged episodes.
         items: how many items they are.
     """
 
     def __init__(self) -> None:
         self.state: str | None = None
-        self.size = self.inserted = self.items = 0
+        self.size = self.inserted = self.seen = self.items = 0
         self.episodes: set[int] = set()
 
     def begin(self, state: str, size: int, inserted: int) -> None:
         """Start over with a server that knows nothing of earlier acknowledgements."""
         self.__init__()  # type: ignore[misc]
-        self.state, self.size, self.inserted = state, size, inserted
+        self.state, self.size, self.inserted, self.seen = state, size, inserted, inserted
 
 
 class Journal:
@@ -73,7 +74,7 @@ class Journal:
         self._path = os.fspath(path)
         first = {"rlds2buf_push": _VERSION, **header}
         try:
-            self._file = open(self._path, "a+b")
+            self._file = open(self._path, "a+b", buffering=0)
             self._read(first)
         except OSError as cause:
             raise SinkError(f"{self._path}: the journal can't be used: {cause.strerror}") from cause
@@ -97,6 +98,11 @@ class Journal:
         record.items += items
         self._write({"server": server, "episodes": _runs([number for number, _ in episodes]), "items": items})
 
+    def look(self, server: int, inserted: int) -> None:
+        """Note how many items the server says were ever inserted."""
+        self.servers[server].seen = inserted
+        self._write({"server": server, "seen": inserted})
+
     def checkpoint(self, progress: Mapping[str, Any]) -> None:
         """Note how far the conversion has come; everything before it is acknowledged."""
         self.progress = dict(progress)
@@ -114,14 +120,14 @@ class Journal:
             return
         try:
             self._file.write(json.dumps(line).encode() + b"\n")
-            # Losing a line costs sending its episodes again, so lines are synced a few times a second.
+            # A kill of this process loses nothing that is written; a power cut may lose the last lines,
+            # which costs sending their episodes again, so they are synced a few times a second.
             if sync or time.monotonic() - self._unsynced > _SYNC_SECONDS:
                 self._sync()
         except OSError as cause:
             raise SinkError(f"{self._path}: the journal can't be written: {cause.strerror}") from cause
 
     def _sync(self) -> None:
-        self._file.flush()
         os.fsync(self._file.fileno())
         self._unsynced = time.monotonic()
 
@@ -166,6 +172,8 @@ class Journal:
         if "state" in line:
             record.begin(line["state"], line["size"], line["inserted"])
             self.progress = None
+        elif "seen" in line:
+            record.seen = line["seen"]
         else:
             for start, stop in line["episodes"]:
                 record.episodes.update(range(start, stop))

@@ -316,9 +316,9 @@ class ReverbTableSink(Sink):
         assert self._journal is not None
         record = self._journal.servers[server.number]
         number = f"{server.stream.state_id:032x}"
-        gone = record.size + (state.inserted - record.inserted) - state.size
+        gone = max(record.size + (state.inserted - record.inserted), record.items) - state.size
         keeps = server.forgets or self._allow_eviction or gone <= 0
-        if record.state == number and state.inserted >= record.inserted and keeps:
+        if record.state == number and state.inserted >= record.seen and keeps:
             return
         if record.items:
             self._note(
@@ -343,6 +343,7 @@ class ReverbTableSink(Sink):
         record, count = self._journal.servers[server.number], self.counts[server.number]
         count.size_before, count.size_after = record.size, state.size
         count.items, count.acknowledged = record.items, server.stream.acknowledged
+        self._journal.look(server.number, state.inserted)
         count.new = state.inserted - record.inserted
         count.already_there = max(0, count.items - count.new)
         count.removed = record.size + count.new - state.size

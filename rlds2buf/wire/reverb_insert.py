@@ -116,7 +116,6 @@ class InsertStream:
         self.state_id = 0
         self.timeout = timeout
         self._on_acknowledged = on_acknowledged
-        self._connection: ReverbConnection | None = None
         self._stream: OneStream | None = None
         self._under_way: collections.deque[Request] = collections.deque()
         self._owner: dict[int, Request] = {}
@@ -151,14 +150,9 @@ class InsertStream:
             ServerRestarted: it is not the server that acknowledged items earlier.
             SinkError: there is no such table.
         """
-        if self._connection is None:
-            self._connection = ReverbConnection(self.address)
-        try:
-            state_id, state = self._connection.table(self.table, min(self.timeout, PROBE_SECONDS))
-        except ServerUnavailable:
-            # A channel that has failed waits by itself before it tries again: make a new one.
-            self._disconnect()
-            raise
+        # A connection of its own: on one whose peer has stopped reading, gRPC keeps no deadline.
+        with ReverbConnection(self.address) as connection:
+            state_id, state = connection.table(self.table, min(self.timeout, PROBE_SECONDS))
         if self.state_id and state_id != self.state_id and self.acknowledged:
             raise ServerRestarted(
                 f"{self.address}: the server was restarted after it had acknowledged {self.acknowledged} items; "
@@ -208,7 +202,6 @@ class InsertStream:
         if self._stream is not None:
             self._stream.finish()
             self._stream = None
-        self._disconnect()
 
     def _has_room(self, request: Request) -> bool:
         return (
@@ -251,10 +244,9 @@ class InsertStream:
 
     def _start(self) -> None:
         """Open a new stream and send everything under way on it."""
-        assert self._connection is not None
         self._owner.clear()
         self._items = 0
-        stream = self._stream = OneStream(self._connection)
+        stream = self._stream = OneStream(ReverbConnection(self.address))
         for number, request in enumerate(self._under_way):
             request.remaining = len(request.keys)
             self._items += len(request.keys)
@@ -269,8 +261,8 @@ class InsertStream:
         last: Exception = translate(error, self.address)
         if not self._failures:
             self._failing_since = time.monotonic()
-        while time.monotonic() + _backoff(self._failures) < self._failing_since + self.timeout:
-            time.sleep(_backoff(self._failures))
+        while (left := self._failing_since + self.timeout - time.monotonic()) > 0:
+            time.sleep(min(_backoff(self._failures), left))
             self._failures += 1
             try:
                 self.probe()
@@ -310,12 +302,6 @@ class InsertStream:
         if self._stream is not None:
             self._stream.cancel()
             self._stream = None
-
-    def _disconnect(self) -> None:
-        self._drop_stream()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
 
 def _backoff(attempt: int) -> float:

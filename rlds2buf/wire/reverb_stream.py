@@ -19,7 +19,7 @@ class OneStream:
     """One gRPC call: a queue of messages going out, a thread that collects the keys coming back.
 
     Args:
-        connection: to the server.
+        connection: to the server; it is closed with the stream.
 
     Attributes:
         error: what ended the stream (a ``grpc.RpcError`` or StreamEnded), or None while it is open.
@@ -32,6 +32,7 @@ class OneStream:
         self._keys: list[int] = []
         self._steps = 0  # messages handed out and answers received
         self._seen = 0
+        self._connection = connection
         self._call = connection.insert_stream(self._messages())
         self._reader = threading.Thread(target=self._read, name="rlds2buf-reverb-answers", daemon=True)
         self._reader.start()
@@ -50,7 +51,8 @@ class OneStream:
         """Wait for an answer or an error; False after `timeout` seconds in which nothing moved."""
         with self._changed:
             while not self._keys and self.error is None:
-                if not self._changed.wait_for(lambda: self._steps != self._seen, timeout):
+                moved = self._changed.wait_for(lambda: self._steps != self._seen or self.error is not None, timeout)
+                if not moved:
                     return False
                 self._seen = self._steps
         return True
@@ -62,9 +64,11 @@ class OneStream:
         self.cancel()
 
     def cancel(self) -> None:
-        """Break the call off."""
+        """Break the call off, and close the connection."""
         self._call.cancel()
         self._outgoing.put(None)
+        # Closing waits for gRPC's pending write, which a server that has stopped reading never takes.
+        threading.Thread(target=self._connection.close, name="rlds2buf-reverb-close", daemon=True).start()
 
     def _messages(self) -> Iterator[bytes]:
         while (messages := self._outgoing.get()) is not None:

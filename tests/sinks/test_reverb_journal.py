@@ -27,6 +27,7 @@ def written(path):
     journal.acknowledge(1, [(3, 20)])
     journal.checkpoint({"read": 4})
     journal.acknowledge(1, [(4, 21)])
+    journal.look(0, 39)
     journal.close()
     journal.close()
     return path
@@ -35,12 +36,13 @@ def written(path):
 def test_a_journal_comes_back(path):
     journal = Journal(written(path), HEADER, 2)
     first, second = journal.servers
-    assert (first.state, first.size, first.inserted, first.items) == ("aa", 3, 5, 34)
+    assert (first.state, first.size, first.inserted, first.seen, first.items) == ("aa", 3, 5, 39, 34)
     assert first.episodes == {0, 1, 2, 7}
     assert (second.episodes, second.items) == ({3, 4}, 41)
     assert journal.progress == {"read": 4}
     journal.close()
-    assert len(lines(path)) == 7
+    assert second.seen == second.inserted == 0
+    assert len(lines(path)) == 8
 
 
 def test_a_new_server_state_forgets_that_servers_episodes(path):
