@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rlds2buf.buffers import adding
 from rlds2buf.buffers.contents import Contents
 from rlds2buf.buffers.hindsight import Drawn, Hindsight
 from rlds2buf.buffers.incoming import Intake
@@ -21,7 +22,6 @@ from rlds2buf.buffers.removers import Fifo
 from rlds2buf.buffers.samplers import Draw, Sampler, item_slots
 from rlds2buf.buffers.storage import RowStore
 from rlds2buf.buffers.view import View
-from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.sample import Sample, SampleInfo, Trajectory, Transition
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import NotEnoughItems, ReplayError, SnapshotExists, UnknownKey
@@ -129,24 +129,7 @@ class Buffer:
                 buffer that counts episodes; nothing was added.
         """
         with self._lock:
-            if isinstance(data, EpisodeBatch) and not (
-                self.capacity_unit == "rows" and data.num_steps <= self.capacity
-            ):
-                data = list(data)  # what counts or leaves is single episodes
-            blocks = self._intake.blocks(data, source_id)
-            for block in blocks:
-                self._remover.refuse(block)
-            if not consecutive:
-                blocks = [block.apart() for block in blocks]
-            self._touch()
-            given = None
-            if priorities is not None:
-                given = checked_priorities(priorities, sum(block.items for block in blocks))
-            keys = []
-            for block in blocks:
-                keys.append(self._contents.add(block, None if given is None else given[: block.items]))
-                given = None if given is None else given[block.items :]
-        return keys[0] if len(keys) == 1 else np.concatenate([np.zeros(0, np.uint64), *keys])
+            return adding.store(self, adding.prepare(self, data, source_id, priorities, consecutive))
 
     def sample(
         self,
