@@ -78,7 +78,7 @@ class RowStore:
         layout: changes whenever arrays are replaced, for those who keep their addresses.
 
     Raises:
-        SpecMismatch: a field has an axis of varying length.
+        SpecMismatch: a field has an axis of varying length, or a dtype that files can't name.
     """
 
     def __init__(self, spec: StepSpec, slots: int, *, allocate: Allocator = in_memory) -> None:
@@ -89,6 +89,11 @@ class RowStore:
         for path, field in fields:
             if None in field.shape:
                 raise SpecMismatch("an axis of varying length can't be stored in columns", path=nest.path_name(path))
+            if not field.is_string and not _has_name(field.dtype):
+                raise SpecMismatch(
+                    f"columns of {field.dtype} can't be stored (strings are object arrays of bytes)",
+                    path=nest.path_name(path),
+                )
         self.paths = [path for path, _ in fields]
         self.fields = [field for _, field in fields]
         self.observation = [i for i, path in enumerate(self.paths) if path[0] == "observation"]
@@ -321,7 +326,7 @@ class RowStore:
             self.num_own = sum(int(np.count_nonzero(flags & OWN_NEXT)) for flags in held)
 
     def _new(self, name: str, field: FieldSpec) -> np.ndarray:
-        dtype = np.dtype(np.int32) if field.is_string else field.dtype
+        dtype = np.dtype(np.int32) if field.is_string else field.dtype.newbyteorder("=")
         shape = tuple(int(n or 0) for n in field.shape)
         return self.allocate(name, (self.slots, *shape), dtype)
 
@@ -332,6 +337,14 @@ class RowStore:
             self.vocabularies[i].encode(column) if i in self.vocabularies else column
             for i, column in zip(ids, columns, strict=True)
         ]
+
+
+def _has_name(dtype: np.dtype) -> bool:
+    """Whether numpy knows the dtype by its name, so that it can be read back from a file; byte order aside."""
+    try:
+        return np.dtype(dtype.name) == dtype.newbyteorder("=") and dtype.kind != "V"
+    except TypeError:
+        return False
 
 
 def _require(name: str, column: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:

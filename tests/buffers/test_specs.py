@@ -211,6 +211,31 @@ def test_an_axis_of_varying_length_is_refused() -> None:
     assert caught.value.path == "observation"
 
 
+@pytest.mark.parametrize(
+    "column",
+    [np.array(["left", "right", "up"]), np.array([b"left", b"right", b"up"]), np.zeros(3, [("x", "f4"), ("y", "i2")])],
+    ids=lambda column: column.dtype.kind,
+)
+def test_a_dtype_that_files_cannot_name_is_refused(column: np.ndarray) -> None:
+    ep = Episode(observation={"ok": np.zeros(3), "odd": column}, action=np.zeros(3), reward=np.zeros(3))
+    with pytest.raises(SpecMismatch) as caught:
+        rlds2buf.make_circular(rlds2buf.spec_of(ep), 10)
+    assert caught.value.path == "observation/odd"
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">i8", "<f4", "M8[ns]"])
+def test_byte_order_and_times(dtype: str, tmp_path: Path) -> None:
+    ep = Episode(observation=np.arange(4).astype(dtype), action=np.zeros(4), reward=np.ones(4), discount=np.ones(4))
+    buffer = rlds2buf.make_circular(rlds2buf.spec_of(ep), 10)
+    buffer.add(ep)
+    buffer.save(tmp_path / "saved")
+    for held in (buffer, rlds2buf.load_buffer(tmp_path / "saved")):
+        got = held.all()
+        assert got.observation.tolist() == ep.observation[:3].tolist()
+        assert got.next_observation.tolist() == ep.observation[1:].tolist()
+        assert got.observation.dtype.isnative
+
+
 def test_wider_numbers_are_taken_for_explicit_transitions_narrower_kinds_not() -> None:
     spec = StepSpec(observation=FieldSpec((2,), np.float32), action=FieldSpec((), np.int32))
     buffer = rlds2buf.make_circular(spec, 10)
