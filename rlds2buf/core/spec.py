@@ -59,6 +59,8 @@ class FieldSpec:
         Where lengths vary (None) and differ between the rows of an episode, its column is an object
         array of arrays; that fits too.
         """
+        if shape == self.shape and dtype == self.dtype:
+            return True
         known, rest = self.shape[: len(shape)], self.shape[len(shape) :]
         is_ragged = np.dtype(dtype) == np.dtype(object) and None in rest
         if (np.dtype(dtype) != self.dtype or rest) and not is_ragged:
