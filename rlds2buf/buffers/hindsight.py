@@ -18,6 +18,7 @@ from rlds2buf.core.fields import CONTINUE, TERMINATED
 from rlds2buf.core.sample import Transition
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import NotEnoughItems
+from rlds2buf.kernels.goals import judge
 from rlds2buf.kernels.runs import EPISODE, FINAL, FUTURE
 from rlds2buf.views.goals import GoalMap, resolve_goals
 from rlds2buf.views.hindsight import BatchFn, check_strategy, draw_picks, one_by_one, put_goals, relabel
@@ -153,7 +154,8 @@ class Hindsight:
 
     def finish(self, drawn: Drawn, gamma: float) -> Transition:
         """Put the new goals in and judge the transitions by them; calls the functions."""
-        rows = put_goals(drawn.rows, self.goals, drawn.reached, drawn.chosen, self.reward_fn, self.done_fn, gamma)
+        rows, reached, chosen, _ = drawn
+        put_goals(rows, self.goals, reached, chosen, self.reward_fn, self.done_fn, gamma, judge=judge)
         return rows if drawn.steps is None else _joined(rows, drawn.steps, gamma)
 
     def trajectory(self, num_steps: int, source_id: int | None, waiting: Mapping[int, int], gamma: float) -> Transition:

@@ -83,19 +83,25 @@ class Part(NamedTuple):
 
     def read(self, leaf: np.ndarray) -> np.ndarray:
         """The elements ``[B, n]`` of a leaf ``[B, ...]``."""
-        rows = leaf.reshape(len(leaf), self.width)
+        rows = leaf if leaf.ndim == 2 else leaf.reshape(len(leaf), self.width)
         return rows if self.elements is None else rows[:, self.elements]
 
     def write(self, leaf: np.ndarray, values: np.ndarray, where: np.ndarray | None = None) -> None:
         """Set the elements of a leaf ``[B, ...]``, contiguous, to ``values [B, n]``, in rows ``where [B] bool``."""
-        rows = leaf.reshape(len(leaf), self.width)
-        mask: Any = True if where is None else where[:, None]
+        rows = leaf if leaf.ndim == 2 else leaf.reshape(len(leaf), self.width)
+        if values.dtype != leaf.dtype:
+            values = values.astype(leaf.dtype)
         if isinstance(self.elements, np.ndarray):
-            rows[:, self.elements] = np.where(mask, values, rows[:, self.elements])
-        else:
-            np.copyto(
-                rows if self.elements is None else rows[:, self.elements], values, where=mask, casting="same_kind"
-            )
+            for i, element in enumerate(self.elements.tolist()):
+                np.copyto(rows[:, element], values[:, i], where=True if where is None else where)
+            return
+        part = rows if self.elements is None else rows[:, self.elements]
+        if where is None:
+            part[...] = values
+        elif part.size:
+            # Neighbours as one item of so many bytes: a mask is then one test per row, not per number.
+            whole = f"V{part.shape[1] * leaf.itemsize}"
+            np.copyto(part.view(whole), values.view(whole), where=where[:, None])
 
 
 class Goal(NamedTuple):

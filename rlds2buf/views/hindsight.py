@@ -128,17 +128,23 @@ def relabel(
         name: None if part is None else nest.map_structure(lambda leaf: _taken(leaf, steps), part)
         for name, part in transition._asdict().items()
     }
-    return put_goals(Transition(**copies), found, reached, None, reward_fn, done_fn, gamma)
+    for name in ("discount", "bootstrap_discount"):
+        if copies[name] is None:
+            copies[name] = np.ones(len(steps), np.float32) * (1 if name == "discount" else gamma)
+    batch = Transition(**copies)
+    return put_goals(batch, found, reached, np.ones(len(steps), np.bool_), reward_fn, done_fn, gamma)
 
 
 def put_goals(
     batch: Transition,
     goals: Sequence[Goal],
     reached: Sequence[np.ndarray],
-    chosen: np.ndarray | None,
+    chosen: np.ndarray,
     reward_fn: BatchFn,
     done_fn: BatchFn,
     gamma: float = 1.0,
+    *,
+    judge: Callable[..., None] | None = None,
 ) -> Transition:
     """Give transitions new goals, in place; the rules are :func:`relabel`'s.
 
@@ -149,7 +155,9 @@ def put_goals(
         batch: B one-step transitions whose arrays are contiguous and nobody else's.
         goals: where goals are.
         reached: values ``[B, n]`` of each goal.
-        chosen: ``[B] bool``, which transitions get them; None for all.
+        chosen: ``[B] bool``, which transitions get them.
+        reward_fn, done_fn, gamma: as for :func:`relabel`.
+        judge: a faster :func:`judge_numpy`, from those who have one.
 
     Raises:
         ValueError: a function's result has the wrong shape or dtype.
@@ -158,27 +166,46 @@ def put_goals(
         for side in (batch.observation, batch.next_observation):
             goal.desired.write(nest.get(side, goal.desired.path), values, chosen)
     arguments = batch.observation, batch.action, batch.next_observation
-    codes = batch.is_done
-    size = len(codes)
-    mask: Any = True if chosen is None else chosen
-    rewards = _result(reward_fn(*arguments), size, "reward_fn")
-    if not np.can_cast(rewards.dtype, batch.reward.dtype, "same_kind"):
-        raise ValueError(f"reward_fn gives {rewards.dtype}, and the data's rewards are {batch.reward.dtype}")
-    np.copyto(batch.reward, rewards, where=mask, casting="same_kind")
-    met = _result(done_fn(*arguments), size, "done_fn") != 0
-    goes_on = codes == TERMINATED
-    if chosen is not None:
-        met &= chosen
-        goes_on &= chosen
-    goes_on &= ~met
-    codes[met] = TERMINATED
-    codes[goes_on] = CONTINUE
-    batch.discount[met] = 0
-    batch.discount[goes_on] = 1
-    if batch.bootstrap_discount is not None:
-        batch.bootstrap_discount[met] = 0
-        batch.bootstrap_discount[goes_on] = gamma
+    rewards = _result(reward_fn(*arguments), len(chosen), "reward_fn")
+    dtype = batch.reward.dtype
+    if rewards.dtype != dtype:
+        if not np.can_cast(rewards.dtype, dtype, "same_kind"):
+            raise ValueError(f"reward_fn gives {rewards.dtype}, and the data's rewards are {dtype}")
+        rewards = rewards.astype(dtype)
+    met = _result(done_fn(*arguments), len(chosen), "done_fn")
+    if met.dtype != np.bool_:
+        met = met != 0
+    (judge or judge_numpy)(
+        chosen, rewards, met, gamma, batch.reward, batch.is_done, batch.discount, batch.bootstrap_discount
+    )
     return batch
+
+
+def judge_numpy(
+    chosen: np.ndarray,
+    rewards: np.ndarray,
+    met: np.ndarray,
+    gamma: float,
+    reward: np.ndarray,
+    is_done: np.ndarray,
+    discount: np.ndarray,
+    bootstrap: np.ndarray,
+) -> None:
+    """Write what becomes of transitions with new goals.
+
+    Args:
+        chosen: ``[B] bool``, which have one.
+        rewards: ``[B]``, theirs now.
+        met: ``[B] bool``, whether it is met.
+        gamma: discount per step.
+        reward, is_done, discount, bootstrap: ``[B]``, what is written to.
+    """
+    np.copyto(reward, rewards, where=chosen)
+    ends = chosen & met
+    goes_on = chosen & ~met & (is_done == TERMINATED)
+    for column, at_end, further in ((is_done, TERMINATED, CONTINUE), (discount, 0, 1), (bootstrap, 0, gamma)):
+        column[ends] = at_end
+        column[goes_on] = further
 
 
 def one_by_one(function: Callable[..., Any], name: str) -> BatchFn:

@@ -1,0 +1,26 @@
+"""What becomes of transitions that get new goals."""
+
+from __future__ import annotations
+
+import numba
+
+from rlds2buf.kernels.chain import TERMINATED
+
+__all__ = ["judge"]
+
+
+@numba.njit(nogil=True, cache=True)
+def judge(chosen, rewards, met, gamma, reward, is_done, discount, bootstrap):  # type: ignore[no-untyped-def]
+    """Write rewards and ends; :func:`rlds2buf.views.hindsight.judge_numpy` says how."""
+    for i in range(chosen.shape[0]):
+        if not chosen[i]:
+            continue
+        reward[i] = rewards[i]
+        if met[i]:
+            is_done[i] = TERMINATED
+            discount[i] = 0
+            bootstrap[i] = 0
+        elif is_done[i] == TERMINATED:
+            is_done[i] = 0
+            discount[i] = 1
+            bootstrap[i] = gamma
