@@ -17,8 +17,9 @@ from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound
 from rlds2buf.sources.base import Source
 from rlds2buf.wire.columns import LeafReader, leaf_readers
 from rlds2buf.wire.dataset_info import DatasetInfo, find_version_folder, read_dataset_info
-from rlds2buf.wire.example import Feature, parse_example
+from rlds2buf.wire.example import Feature
 from rlds2buf.wire.features import FeatureTree, Sequence, describe, field_specs, read_features
+from rlds2buf.wire.layout import ExampleParser
 from rlds2buf.wire.splits import pieces_of_split
 from rlds2buf.wire.tfrecord import read_records
 
@@ -140,9 +141,10 @@ class RldsDirSource(Source):
         last = segment.first + segment.length
         records = read_records(segment.file, segment.first, check_data=self._check_crc)
         number = segment.first - 1
+        parser = ExampleParser()
         for number, record in enumerate(itertools.islice(records, segment.length), segment.first):
             try:
-                yield self._episode(parse_example(record), name, index)
+                yield self._episode(parser.parse(record), name, index)
             except EpisodeError as error:
                 yield error
             except SourceFormatError as cause:

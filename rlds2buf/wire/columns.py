@@ -64,6 +64,10 @@ class LeafReader:
     key: str
     leaf: Tensor | Image
     lengths: Shape
+    _row_size: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_row_size", _size_of_plain_rows(self.leaf) if self.lengths == (None,) else 0)
 
     def read(self, features: Mapping[str, Feature]) -> np.ndarray:
         """The decoded values, owned by the caller: ``[*lengths, *shape]``, without sequences ``[*shape]``.
@@ -75,9 +79,21 @@ class LeafReader:
             SourceFormatError: the record does not hold what features.json says; names the key.
         """
         try:
-            return self._read(features)
+            return self._read_numbers(features) if self._row_size else self._read(features)
         except SourceFormatError as cause:
             raise SourceFormatError(f"{self.key}: {cause}") from cause
+
+    def _read_numbers(self, features: Mapping[str, Feature]) -> np.ndarray:
+        """The plainest leaf, which is nearly every leaf: one row of numbers a step."""
+        leaf = self.leaf
+        feature = _feature(features, self.key)
+        # Floats are copied: aligned, writable, and not tied to the record.
+        flat = feature.floats().astype(leaf.dtype) if leaf.dtype.kind == "f" else feature.ints(leaf.dtype)
+        if not leaf.shape:
+            return flat
+        if flat.size % self._row_size:
+            return _reshape(flat, (None, *leaf.shape))
+        return flat.reshape(-1, *leaf.shape)  # type: ignore[arg-type]
 
     def _read(self, features: Mapping[str, Feature]) -> np.ndarray:
         depth = len(self.lengths)
@@ -119,6 +135,13 @@ class LeafReader:
         return _encoded(values, leaf, shapes.reshape(-1, rank))
 
 
+def _size_of_plain_rows(leaf: Tensor | Image) -> int:
+    """How many numbers a value has, if they are stored as they are and it is always the same; else 0."""
+    if isinstance(leaf, Image) or leaf.encoding != "none" or leaf.dtype.kind not in "biuf" or leaf.num_unknown:
+        return 0
+    return math.prod(leaf.shape)  # type: ignore[arg-type]
+
+
 def _feature(features: Mapping[str, Feature], key: str) -> Feature:
     feature = features.get(key)
     if feature is None:
@@ -131,7 +154,6 @@ def _plain(feature: Feature, leaf: Tensor, alone: bool) -> np.ndarray:
     if leaf.dtype.kind in "biu":
         flat = feature.ints(leaf.dtype)
     elif leaf.dtype.kind == "f":
-        # A copy: aligned, writable, and not tied to the record.
         flat = feature.floats().astype(leaf.dtype)
     elif leaf.dtype == object:
         flat = np.array(feature.strings(), object)

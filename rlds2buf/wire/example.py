@@ -78,7 +78,10 @@ class Feature:
         data, start, stop = self.data, self.start, self.stop
         packed = _single_packed(data, start, stop)
         if packed is not None:
-            return decode_varints(np.frombuffer(data, np.uint8, stop - packed, packed), dtype)
+            values = data[packed:stop]
+            if values.isascii():  # no byte above 127: a byte is a number
+                return np.frombuffer(values, np.uint8).astype(dtype)
+            return decode_varints(np.frombuffer(values, np.uint8), dtype)
         if start < stop and data[start] == _VALUE_VARINT:
             # All values unpacked: every other varint of the message is the tag.
             both = decode_varints(np.frombuffer(data, np.uint8, stop - start, start), np.int64)
@@ -109,7 +112,7 @@ class Feature:
 
     def _expect(self, kind: int) -> None:
         # A feature that holds no list stands for no values of any kind.
-        if self.kind not in (kind, _NONE):
+        if self.kind != kind and self.kind != _NONE:
             raise SourceFormatError(f"it holds {KINDS[self.kind]} values, not {KINDS[kind]} values")
 
     def __repr__(self) -> str:
