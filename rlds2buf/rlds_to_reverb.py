@@ -219,11 +219,23 @@ def _takes_numpy(observer: Any) -> bool:
 
 
 def _numpy_frames(batches: tf.data.Dataset) -> Iterator[Any]:
-    structure = batches.element_spec
+    pack = _packer(batches.element_spec)
     for batch in batches.as_numpy_iterator():
-        columns = [column for _, column in nest.flatten(batch)]
-        for row in zip(*columns, strict=True):
-            yield nest.unflatten(structure, iter(row))
+        for row in zip(*(column for _, column in nest.flatten(batch)), strict=True):
+            yield pack(iter(row))
+
+
+def _packer(structure: Any) -> Callable[[Iterator[Any]], Any]:
+    """What :func:`rlds2buf.core.nest.unflatten` does for one structure, looked at once and not for every row."""
+    if isinstance(structure, dict):
+        children = {key: _packer(structure[key]) for key in sorted(structure)}
+        return lambda leaves: {key: child(leaves) for key, child in children.items()}
+    if isinstance(structure, tuple):
+        items = [_packer(child) for child in structure]
+        if hasattr(structure, "_fields"):
+            return lambda leaves: type(structure)(*[item(leaves) for item in items])
+        return lambda leaves: tuple([item(leaves) for item in items])
+    return next
 
 
 def _checked_step_spec(data: tf.data.Dataset) -> dict[str, Any]:

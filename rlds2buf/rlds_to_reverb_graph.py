@@ -14,36 +14,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rlds2buf.core import nest
-from rlds2buf.core.fields import DATA_FIELDS, STEP_FIELDS, STEP_FIRST, STEP_LAST, STEP_MID
+from rlds2buf.core.fields import DATA_FIELDS, STEP_FIELDS
+from rlds2buf.rlds_to_reverb_tables import (
+    EDGE_KIND,
+    FAULTS,
+    FIRST_BIT,
+    FIRST_FIRST,
+    KINDS,
+    LAST_BIT,
+    MID_FIRST,
+    STARTS_INSIDE,
+    TERMINAL_BIT,
+    pair_tables,
+)
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-__all__ = ["FAULTS", "PairTables", "frame_batches", "pair_tables", "policy_infos", "step_batches", "unbatched"]
+__all__ = ["frame_batches", "policy_infos", "step_batches", "unbatched"]
 
 MAX_ROWS = 1024
 """Most rows in one batch; past that nothing is gained."""
 
 BATCH_BYTES = 4 << 20
 """Most bytes in one batch of large rows (images), so that the few batches in flight stay small."""
-
-FAULTS = (
-    "",
-    "",
-    "The first step of the data must be the first step of an episode.",
-    # These three are TF-Agents' own sentences, which callers may match.
-    "Terminal step must be the last step of an episode.",
-    "Mid step should not be followed by a first step.",
-    "Last step of an episode must be followed by a first step.",
-    "First step should not be followed by a first step, unless it is also the last step of its episode.",
-)
-"""What is wrong with a pair of rows, by number: nothing; nothing, but of an edge no frame is made; faults."""
-
-_EDGE, _STARTS_INSIDE, _TERMINAL_INSIDE, _MID_FIRST, _LAST_MID, _FIRST_FIRST = range(1, 7)
-
-_FIRST_BIT, _LAST_BIT, _TERMINAL_BIT, _EDGE_KIND = 1, 2, 4, 8
-_KINDS = 9
-"""A row's kind: its three flags as bits, or 8 for the artificial rows before and behind the data."""
 
 
 class _Rows(NamedTuple):
@@ -61,65 +55,6 @@ class _State(NamedTuple):
     held: _Rows
     error: Any
     warned: Any
-
-
-class PairTables(NamedTuple):
-    """For every pair of kinds ``[81]``, at index ``9 * kind of row t + kind of row t+1``.
-
-    Attributes:
-        fault: int32, into `FAULTS`.
-        step_type, next_step_type: int32, as in TF-Agents.
-        zero_boundary, zero_transition: bool, where the discount is set to 0.
-    """
-
-    fault: np.ndarray
-    step_type: np.ndarray
-    next_step_type: np.ndarray
-    zero_boundary: np.ndarray
-    zero_transition: np.ndarray
-
-
-def pair_tables() -> PairTables:
-    """What follows from the flags of two rows in a row.
-
-    >>> tables = pair_tables()
-    >>> first, last, terminal = 1, 2, 4
-    >>> FAULTS[tables.fault[9 * terminal + last]]
-    'Terminal step must be the last step of an episode.'
-    >>> int(tables.next_step_type[9 * first + (last | terminal)])
-    2
-    """
-    columns = zip(*(_pair(now, then) for now in range(_KINDS) for then in range(_KINDS)), strict=True)
-    dtypes = (np.int32, np.int32, np.int32, np.bool_, np.bool_)
-    return PairTables(*(np.array(column, dtype) for column, dtype in zip(columns, dtypes, strict=True)))
-
-
-def _pair(now: int, then: int) -> tuple[int, int, int, bool, bool]:
-    first, last, terminal = (bool(now & bit) for bit in (_FIRST_BIT, _LAST_BIT, _TERMINAL_BIT))
-    then_first = then == _EDGE_KIND or bool(then & _FIRST_BIT)
-    types = _step_type(first, last), _step_type(then_first, bool(then & _LAST_BIT))
-    if first and then_first:
-        types = STEP_LAST, STEP_LAST  # an episode of one step
-    into_terminal = not last and bool(then & _TERMINAL_BIT)
-    return (_fault(now, first, last, terminal, then_first), *types, last and terminal, into_terminal)
-
-
-def _step_type(first: bool, last: bool) -> int:
-    if first:
-        return STEP_FIRST
-    return STEP_LAST if last else STEP_MID
-
-
-def _fault(now: int, first: bool, last: bool, terminal: bool, then_first: bool) -> int:
-    if now == _EDGE_KIND:
-        return _EDGE if then_first else _STARTS_INSIDE
-    if terminal and not last:
-        return _TERMINAL_INSIDE
-    if last:
-        return 0 if then_first else _LAST_MID
-    if then_first:
-        return _FIRST_FIRST if first else _MID_FIRST
-    return 0
 
 
 def step_batches(rlds_data: tf.data.Dataset, step_spec: dict[str, Any], *, all_fields: bool) -> tf.data.Dataset:
@@ -157,7 +92,7 @@ def step_batches(rlds_data: tf.data.Dataset, step_spec: dict[str, Any], *, all_f
 
     @tf.autograph.experimental.do_not_convert
     def place(columns: dict[str, Any], number: tf.Tensor, first_step: tf.Tensor) -> _Rows:
-        flags = (("is_first", _FIRST_BIT), ("is_last", _LAST_BIT), ("is_terminal", _TERMINAL_BIT))
+        flags = (("is_first", FIRST_BIT), ("is_last", LAST_BIT), ("is_terminal", TERMINAL_BIT))
         kind = tf.add_n([bit * tf.cast(_flag(columns[name]), tf.int32) for name, bit in flags])
         count = tf.size(kind, tf.int64)
         fields = {name: columns[name] for name in kept}
@@ -204,7 +139,7 @@ def frame_batches(
         # A fault is raised one batch late, when the frames before it have been handed out.
         with tf.control_dependencies([tf.debugging.Assert(tf.equal(state.error, ""), [state.error])]):
             held = state.held._replace(kind=tf.identity(state.held.kind))
-        pair = held.kind * _KINDS + _shift(held.kind, incoming.kind)
+        pair = held.kind * KINDS + _shift(held.kind, incoming.kind)
         fault = tf.gather(tables.fault, pair)
         for i, name in enumerate(names):
             fault = tf.where((fault == 0) & _not_finite(held, name), len(FAULTS) + i, fault)
@@ -244,18 +179,29 @@ def frame_batches(
 
 
 def policy_infos(batches: tf.data.Dataset, policy_info_fn: Callable[[Any, Any], Any]) -> tf.data.Dataset:
-    """Give frames their policy_info, from :func:`frame_batches` with pairs; each batch as a whole, or not at all."""
+    """Give frames their policy_info, from :func:`frame_batches` with pairs; shapes have to agree between steps."""
     import tensorflow as tf
 
-    # The function is the user's and made for one step, so it alone runs step by step.  Not shielded
-    # from AutoGraph, which would be passed on: it may have Python's own if and while.
-    def with_policy_info(frames: Any, current: dict[str, Any], following: dict[str, Any]) -> Any:
-        steps = tf.data.Dataset.from_tensor_slices((current, following)).map(policy_info_fn)
-        count = tf.size(frames.step_type, tf.int64)
-        return frames._replace(policy_info=steps.batch(count).get_single_element())
+    def rehearse(frame: Any, current: dict[str, Any], following: dict[str, Any]) -> Any:
+        return frame.step_type, policy_info_fn(current, following)
 
-    some = batches.filter(lambda frames, current, following: tf.size(frames.step_type) > 0)
-    return some.map(with_policy_info)
+    # This one is never run, only built, to see what the function returns.
+    spec = batches.unbatch().map(rehearse).element_spec[1]
+    leaves = tf.nest.flatten(spec)
+
+    def of_step(pair: tuple[dict[str, Any], dict[str, Any]]) -> list[Any]:
+        return [tf.convert_to_tensor(leaf) for _, leaf in nest.flatten(policy_info_fn(*pair))]
+
+    # The function is the user's and made for one step, so it alone runs step by step, one after the
+    # other.  Not shielded from AutoGraph, which would be passed on: it may have Python's if and while.
+    def with_policy_info(frames: Any, current: dict[str, Any], following: dict[str, Any]) -> Any:
+        columns = tf.map_fn(of_step, (current, following), fn_output_signature=leaves, parallel_iterations=1)
+        return frames._replace(policy_info=tf.nest.pack_sequence_as(spec, columns))
+
+    def without(frames: Any, current: dict[str, Any], following: dict[str, Any]) -> Any:
+        return frames._replace(policy_info=spec)
+
+    return batches.map(with_policy_info if leaves else without)
 
 
 def unbatched(batches: tf.data.Dataset) -> tf.data.Dataset:
@@ -302,7 +248,7 @@ def _describe(messages: list[str], fault: tf.Tensor, held: _Rows, incoming: _Row
     then = place(then_episode, _shift(held.step, incoming.step)[row])
     then_or_end = tf.where(then_episode < 0, "the end of the data", then)
     pair = tf.strings.join([here, ", followed by ", then_or_end])
-    where = tf.where(code == _STARTS_INSIDE, then, tf.where((code >= _MID_FIRST) & (code <= _FIRST_FIRST), pair, here))
+    where = tf.where(code == STARTS_INSIDE, then, tf.where((code >= MID_FIRST) & (code <= FIRST_FIRST), pair, here))
     message = tf.gather(tf.constant(messages), code)
     return tf.where(message == "", message, tf.strings.join([message, " (", where, ")"]))
 
@@ -333,7 +279,7 @@ def _not_finite(held: _Rows, name: nest.Path) -> tf.Tensor:
     bad = tf.reduce_any(~tf.math.is_finite(column), axis=list(range(1, column.shape.rank)))
     if name[0] == "observation":
         return bad
-    return bad & (tf.bitwise.bitwise_and(held.kind, _LAST_BIT) == 0)
+    return bad & (tf.bitwise.bitwise_and(held.kind, LAST_BIT) == 0)
 
 
 def _float_leaves(spec: dict[str, Any]) -> list[nest.Path]:
@@ -378,7 +324,7 @@ def _edge(spec: _Rows) -> _Rows:
     if "is_first" in fields:
         fields["is_first"] = tf.ones_like(fields["is_first"])
     nowhere = tf.constant([-1], tf.int64)
-    return _Rows(fields, tf.constant([_EDGE_KIND]), nowhere, nowhere)
+    return _Rows(fields, tf.constant([EDGE_KIND]), nowhere, nowhere)
 
 
 def _rows_per_batch(step_spec: dict[str, Any]) -> int:

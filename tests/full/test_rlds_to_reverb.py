@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rlds2buf import Episode, errors, open_source, rlds_to_reverb
 from rlds2buf.rlds_to_reverb import convert_rlds_to_trajectories, create_trajectory_data_spec
-from rlds2buf.rlds_to_reverb_graph import FAULTS, pair_tables
+from rlds2buf.rlds_to_reverb_tables import FAULTS, pair_tables
 from tests.data import DATA, GOLDEN
 from tests.full.quiet import tensor_spec, tf, tf_agents_rlds_to_reverb
 from tests.full.rlds_data import SHARED, columns, dataset, mended, shared, step_lists
@@ -256,6 +256,8 @@ def test_batch_is_that_of_any_dataset() -> None:
             assert_same(ours, theirs)
     assert len(list(frames.repeat(2).shuffle(5).batch(4).take(3))) == 3
     assert isinstance(frames, tf.data.Dataset)
+    counted = tf.function(lambda: frames.batch(4).reduce(0, lambda n, frame: n + tf.size(frame.reward)))
+    assert counted() == 23
 
 
 def test_no_episodes_give_no_frames() -> None:
@@ -333,15 +335,30 @@ def test_policy_info_fn_sees_this_step_and_the_next() -> None:
     np.testing.assert_array_equal(ours.observation["x"], x)
 
 
-def test_policy_info_as_tf_agents_makes_it() -> None:
-    def policy_info_fn(current: dict[str, Any], following: dict[str, Any]) -> Any:
-        return following["observation"] - current["observation"], following["is_first"]
+def of_nest(current: dict[str, Any], following: dict[str, Any]) -> Any:
+    if following["is_first"]:
+        scale = 2.0
+    else:
+        scale = 3.0
+    moved = following["observation"] - current["observation"]
+    return {"moved": moved, "list": [current["reward"], scale], "pair": (following["is_first"], ()), "scale": scale}
 
+
+def of_nothing(current: dict[str, Any], following: dict[str, Any]) -> Any:
+    return {}
+
+
+def of_tensor(current: dict[str, Any], following: dict[str, Any]) -> Any:
+    return tf.tensordot(current["observation"], following["observation"], 1)
+
+
+@pytest.mark.parametrize("policy_info_fn", [of_nest, of_nothing, of_tensor])
+def test_policy_info_as_tf_agents_makes_it(policy_info_fn: Any) -> None:
     data = dataset([columns(5), columns(1, 20), columns(4, 30)])
-    assert_same(
-        in_batches(convert_rlds_to_trajectories(data, policy_info_fn)),
-        in_batches(tf_agents_rlds_to_reverb.convert_rlds_to_trajectories(data, policy_info_fn)),
-    )
+    ours = convert_rlds_to_trajectories(data, policy_info_fn)
+    theirs = tf_agents_rlds_to_reverb.convert_rlds_to_trajectories(data, policy_info_fn)
+    assert ours.element_spec == theirs.element_spec
+    assert_same(in_batches(ours), in_batches(theirs))
 
 
 # --- warnings, options, errors ------------------------------------------------------------------

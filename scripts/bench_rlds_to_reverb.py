@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""rlds2buf.rlds_to_reverb beside TF-Agents' own util, on the same tf.data datasets, in turn.
+
+HalfCheetah-shaped data (observation 17, action 6, float32, episodes of 1000 steps), held by tf.data.
+``convert`` is iterated in batches of 1024 and one by one; ``push`` goes through a
+ReverbAddTrajectoryObserver (sequences of 2) to a local server.  "episodes" is ours given the same
+data as rlds2buf episodes instead of tf.data; "from TFDS" is a folder (``--rlds``), read by TFDS ten times.
+Rates are medians over rounds, in which all take turns.  TF-Agents gets a tenth of the steps, since
+a rate is what is compared.  Needs ``pip install "rlds2buf[tf-agents]"``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import reverb
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+    from tf_agents.replay_buffers import reverb_utils
+    from tf_agents.replay_buffers import rlds_to_reverb as theirs
+    from tf_agents.specs import tensor_spec
+
+import rlds2buf
+from rlds2buf import rlds_to_reverb as ours
+
+ROWS = 1000
+
+
+def columns(episodes: int) -> list[dict[str, np.ndarray]]:
+    """`episodes` episodes of 1000 steps as columns."""
+    rng = np.random.default_rng(0)
+    edge = np.arange(ROWS)
+    return [
+        {
+            "observation": rng.standard_normal((ROWS, 17), np.float32),
+            "action": rng.standard_normal((ROWS, 6), np.float32),
+            "reward": rng.standard_normal(ROWS, np.float32),
+            "discount": np.ones(ROWS, np.float32),
+            "is_first": edge == 0,
+            "is_last": edge == ROWS - 1,
+            "is_terminal": np.zeros(ROWS, np.bool_),
+        }
+        for _ in range(episodes)
+    ]
+
+
+def dataset(episodes: int) -> Any:
+    """The same as a dataset of datasets of steps."""
+    steps = [tf.data.Dataset.from_tensor_slices(episode) for episode in columns(episodes)]
+    return tf.data.Dataset.from_tensor_slices({"steps": steps})
+
+
+def policy_info(current: dict[str, Any], following: dict[str, Any]) -> Any:
+    """A little of what a policy would log."""
+    return {"value": current["reward"] + following["reward"]}
+
+
+def in_batches(data: Any, convert: Callable[..., Any], *args: Any) -> Callable[[], int]:
+    """Iterate all trajectories in batches of 1024; returns how many there were."""
+    batches = convert(data, *args).batch(1024)
+    return lambda: sum(int(batch.reward.shape[0]) for batch in batches)
+
+
+def one_by_one(data: Any, convert: Callable[..., Any]) -> Callable[[], int]:
+    """Iterate all trajectories as they come; returns how many there were."""
+    frames = convert(data)
+    return lambda: sum(1 for _ in frames)
+
+
+def pushing(data: Any, push: Callable[..., int], client: Any) -> Callable[[], int]:
+    """Push all trajectories and wait until the server has their items; returns how many there were."""
+
+    def run() -> int:
+        observer = reverb_utils.ReverbAddTrajectoryObserver(client, "replay", 2)
+        count = push(data, observer)
+        observer.flush()
+        observer.close()
+        return count
+
+    return run
+
+
+def server_for(data: Any) -> Any:
+    """A local server with one table for pairs of steps."""
+    signature = tensor_spec.add_outer_dim(ours.create_trajectory_data_spec(data))
+    uniform, fifo = reverb.selectors.Uniform(), reverb.selectors.Fifo()
+    limiter = reverb.rate_limiters.MinSize(1)
+    return reverb.Server([reverb.Table("replay", uniform, fifo, 1_000_000, limiter, signature=signature)])
+
+
+def contenders(steps: int, folder: str | None, client: Any) -> dict[str, dict[str, Callable[[], int]]]:
+    """For each kind of work, who does it."""
+    much, some, few = (dataset(max(1, steps // ROWS // part)) for part in (1, 10, 20))
+    convert = theirs.convert_rlds_to_trajectories, ours.convert_rlds_to_trajectories
+    work = {
+        "convert, batches of 1024": {
+            "TF-Agents": in_batches(some, convert[0]),
+            "rlds2buf": in_batches(much, convert[1]),
+            "rlds2buf, episodes": in_batches([rlds2buf.Episode(**e) for e in columns(steps // ROWS)], convert[1]),
+        },
+        "convert with policy_info_fn, batches of 1024": {
+            "TF-Agents": in_batches(some, convert[0], policy_info),
+            "rlds2buf": in_batches(some, convert[1], policy_info),
+        },
+        "convert, one by one": {"TF-Agents": one_by_one(few, convert[0]), "rlds2buf": one_by_one(few, convert[1])},
+        "push through the observer": {
+            "TF-Agents": pushing(few, theirs.push_rlds_to_reverb, client),
+            "rlds2buf": pushing(few, ours.push_rlds_to_reverb, client),
+        },
+    }
+    if folder:
+        read = tfds.builder_from_directory(folder).as_dataset(split="train").repeat(10)
+        work["convert from TFDS, batches of 1024"] = {
+            "TF-Agents": in_batches(read, convert[0]),
+            "rlds2buf": in_batches(read, convert[1]),
+        }
+    return work
+
+
+def measure(steps: int, rounds: int, folder: str | None) -> dict[str, dict[str, float]]:
+    """Steps per second, by work and contender; medians over `rounds` after one that warms up."""
+    server = server_for(dataset(1))
+    rates: dict[str, dict[str, list[float]]] = {}
+    for name, runs in contenders(steps, folder, server.localhost_client()).items():
+        rates[name] = {who: [] for who in runs}
+        for turn in range(rounds + 1):
+            for who, run in runs.items():
+                start = time.perf_counter()
+                count = run()
+                if turn:
+                    rates[name][who].append(count / (time.perf_counter() - start))
+    server.stop()
+    return {name: {who: statistics.median(values) for who, values in by.items()} for name, by in rates.items()}
+
+
+def main() -> None:
+    """Print steps per second and the ratio to TF-Agents."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rlds", help="a folder of an RLDS dataset as TFDS writes it")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    result = measure(options.steps, options.rounds, options.rlds)
+    if options.json:
+        print(json.dumps(result))
+        return
+    for name, rates in result.items():
+        print(name)
+        for who, rate in rates.items():
+            print(f"  {who:20s} {rate:12,.0f} steps/s   {rate / rates['TF-Agents']:6.1f}x")
+
+
+if __name__ == "__main__":
+    main()
