@@ -111,7 +111,7 @@ def relabel(
     count = len(np.asarray(transition.is_done))
     if chosen.ndim == 1:
         chosen = chosen[:, None]
-    if len(chosen) != count or chosen.ndim != 2 or chosen.dtype.kind not in "iu":
+    if chosen.ndim != 2 or len(chosen) != count or chosen.dtype.kind not in "iu":
         raise ValueError(f"picks must be integers [{count}, M], got {chosen.dtype}{list(np.shape(picks))}")
     if chosen.size and not (0 <= int(chosen.min()) and int(chosen.max()) < count):
         raise ValueError(f"picks must be in [0, {count}), got {int(chosen.min())} to {int(chosen.max())}")
