@@ -168,7 +168,7 @@ def _reshape(flat: np.ndarray, shape: Shape) -> np.ndarray:
     """`flat` as `shape`, of which one length may be None."""
     known = math.prod(n for n in shape if n is not None)
     if None not in shape:
-        if flat.size != known:
+        if flat.size != known or any(n < 0 or n > max(known, 1 << 31) for n in shape):  # type: ignore[operator]
             raise SourceFormatError(f"{flat.size} values do not make the shape {list(shape)}")
         return flat.reshape(shape)  # type: ignore[arg-type]
     if known == 0:
@@ -256,9 +256,10 @@ def cut_rows(values: np.ndarray, lengths: np.ndarray, length: int | None = None)
     >>> cut_rows(np.arange(3), np.array([2, 1])).tolist()
     [array([0, 1]), array([2])]
     """
-    if lengths.sum() != len(values):
-        raise SourceFormatError(f"{len(values)} values for rows of {lengths.sum()} together")
-    if len(lengths) == 0 or (lengths == lengths[0]).all():
+    # The longest first: a sum of absurd lengths could wrap around and look right.
+    if lengths.max(initial=0) > len(values) or lengths.sum() != len(values):
+        raise SourceFormatError(f"{len(values)} values for rows of {sum(lengths.tolist())} together")
+    if not _holds_arrays(values) and (lengths == lengths[:1]).all():
         each = int(lengths[0]) if len(lengths) else length or 0
         return values.reshape(len(lengths), each, *values.shape[1:])
     return _objects([_even(row) for row in np.split(values, np.cumsum(lengths)[:-1])])
@@ -266,10 +267,13 @@ def cut_rows(values: np.ndarray, lengths: np.ndarray, length: int | None = None)
 
 def _even(row: np.ndarray) -> np.ndarray:
     """A row of equally shaped arrays as one array."""
-    if row.dtype == object and len(row) and isinstance(row[0], np.ndarray):
-        if all(cell.shape == row[0].shape for cell in row):
-            return np.stack(list(row))
+    if _holds_arrays(row) and all(cell.shape == row[0].shape for cell in row):
+        return np.stack(list(row))
     return row
+
+
+def _holds_arrays(values: np.ndarray) -> bool:
+    return values.dtype == object and len(values) > 0 and isinstance(values[0], np.ndarray) and values.ndim == 1
 
 
 def _check_lengths(lengths: np.ndarray, expected: int | None) -> None:

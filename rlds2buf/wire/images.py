@@ -77,14 +77,15 @@ def _open(data: bytes) -> Any:
         raise MissingDependency("images need Pillow: pip install Pillow") from cause
     try:
         return Image.open(io.BytesIO(data), formats=_FORMATS)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as cause:
+    except Exception as cause:  # damaged files make Pillow raise nearly anything
         raise SourceFormatError(f"not a JPEG or PNG image of sane size: {cause}") from cause
 
 
-def _pixels(image: Any) -> np.ndarray:
+def _pixels(image: Any, mode: str | None = None) -> np.ndarray:
+    """The decoded image, converted to `mode`."""
     try:
-        return np.asarray(image)
-    except (OSError, ValueError, SyntaxError) as cause:
+        return np.asarray(image if mode in (None, image.mode) else image.convert(mode))
+    except Exception as cause:  # as above
         raise SourceFormatError(f"the image is damaged: {cause}") from cause
 
 
@@ -142,7 +143,7 @@ def _decode_other(image: Any, channels: int, dtype: np.dtype) -> np.ndarray:
     elif dtype != np.uint8 and any("16" in str(tile[3]) for tile in image.tile):
         # So Pillow names how it unpacks the file, for example "RGB;16B".
         raise SourceFormatError("a PNG image of 16 bits a colour can't be read without losing eight of them")
-    pixels = _pixels(_converted(image, _MODES[channels]))
+    pixels = _pixels(image, _MODES[channels])
     if pixels.ndim == 2:
         pixels = pixels[..., None]
     # Eight bits become sixteen by repeating them, so that white stays white.
@@ -157,15 +158,6 @@ def _decode_deep_png(image: Any, channels: int, dtype: np.dtype) -> np.ndarray:
     if dtype == np.uint8:
         pixels = (pixels >> 8).astype(np.uint8)
     return np.repeat(pixels, channels, axis=-1)
-
-
-def _converted(image: Any, mode: str) -> Any:
-    if image.mode == mode:
-        return image
-    try:
-        return image.convert(mode)
-    except (OSError, ValueError, SyntaxError) as cause:
-        raise SourceFormatError(f"the image is damaged: {cause}") from cause
 
 
 def _use_fast_dct(image: Any) -> None:
