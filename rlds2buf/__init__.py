@@ -32,6 +32,7 @@ _HOME = {
     "make_hindsight": "buffers.make",
     "make_hindsight_prioritized": "buffers.make",
     "make_prioritized": "buffers.make",
+    "make_reservoir": "buffers.make_reservoir",
     "make_cost_replay": "buffers.cost_replay",
     "make_on_policy": "buffers.on_policy",
     "open_source": "sources.detect",

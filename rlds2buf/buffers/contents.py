@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlds2buf.buffers.hits import Hits
 from rlds2buf.buffers.incoming import Block
 from rlds2buf.buffers.removers import Fifo
 from rlds2buf.buffers.samplers import Sampler, item_slots
@@ -23,7 +24,8 @@ class Contents:
     Attributes:
         store, remover, sampler: the three.
         waiting: source id to the key of its newest transition, while that goes on.
-        added, evicted: transitions so far.
+        added, evicted: items so far.
+        hits: how often items were sampled, where that is counted.
     """
 
     def __init__(self, store: RowStore, remover: Fifo, sampler: Sampler) -> None:
@@ -32,6 +34,7 @@ class Contents:
         self.sampler = sampler
         self.waiting: dict[int, int] = {}
         self.added = self.evicted = 0
+        self.hits: Hits | None = None
 
     @property
     def frozen(self) -> bool:
@@ -42,6 +45,14 @@ class Contents:
     def num_rows(self) -> int:
         """Rows held."""
         return self.store.num_rows
+
+    @property
+    def num_transitions(self) -> int:
+        """Transitions held, whatever an item is."""
+        items = self.store.items
+        if items is None:
+            return self.sampler.count
+        return int(np.maximum(items[self.store.slots_from(self.store.oldest, self.store.num_rows)], 0).sum())
 
     def add(self, block: Block, priorities: np.ndarray | None = None) -> np.ndarray:
         """Make room and store a block; returns the keys ``uint64`` of its items."""
@@ -80,6 +91,8 @@ class Contents:
         if rows:
             gone = self.store.evict(rows)
             self.sampler.evicted(gone)
+            if self.hits is not None:
+                self.hits.left(gone)
             self.evicted += len(gone)
 
     def relay(self, slots: int, allocate: Allocator | None = None) -> None:
@@ -87,6 +100,8 @@ class Contents:
         before = item_slots(self.store)
         self.store.relay(slots, allocate=allocate)
         self.sampler.moved(self.store, before)
+        if self.hits is not None:
+            self.hits.moved(before, item_slots(self.store), slots)
 
     def resize(self, capacity: int) -> None:
         """Take a new capacity, keeping the newest rows that fit."""
@@ -133,7 +148,7 @@ class Contents:
         assert store.num_own <= store.num_rows
         held = {"rows": store.num_rows, "episodes": len(remover.lengths)}.get(remover.unit, count)
         if store.items is not None and remover.unit == "transitions":
-            held = int(np.maximum(store.items[store.slots_from(store.oldest, store.num_rows)], 0).sum())
+            held = self.num_transitions
         assert held <= remover.limit
 
     def holds(self, keys: np.ndarray) -> np.ndarray:

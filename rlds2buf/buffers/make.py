@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from rlds2buf.buffers.buffer import Buffer
+from rlds2buf.buffers.contents import Contents
 from rlds2buf.buffers.hindsight import Hindsight
 from rlds2buf.buffers.live import LiveFolder
 from rlds2buf.buffers.priorities import PrioritizedSampler
-from rlds2buf.buffers.removers import Fifo
+from rlds2buf.buffers.removers import Fifo, WholeFifo
 from rlds2buf.buffers.samplers import Sampler, UniformSampler
 from rlds2buf.buffers.storage import RowStore, in_memory
+from rlds2buf.buffers.units import Units
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError
 from rlds2buf.views.goals import GoalMap
@@ -27,6 +29,9 @@ def make_circular(
     capacity: int,
     *,
     capacity_unit: str = "rows",
+    storage_unit: str = "timesteps",
+    item_length: int | None = None,
+    count_hits: bool = False,
     seed: int | None = None,
     directory: str | Path | None = None,
     view: Mapping[str, Any] | None = None,
@@ -38,7 +43,14 @@ def make_circular(
         capacity: how much it holds, at least 0.
         capacity_unit: what `capacity` counts: ``"rows"`` (an episode of N rows takes N, an explicit
             transition one), ``"transitions"`` or ``"episodes"`` (these two grow their storage as
-            needed; ``"episodes"`` takes whole episodes only).
+            needed; ``"episodes"`` takes whole episodes only), or ``"items"``.
+        storage_unit: what an item is, in RLlib's words. ``"timesteps"``: a transition. Or several
+            of them, which are drawn and leave as one, whole: ``"sequences"`` of at most `item_length`
+            of an episode, ``"episodes"``, or ``"fragments"``, all that one Episode or one batch of
+            explicit transitions holds.
+        item_length: transitions of a sequence.
+        count_hits: count how often each transition is sampled, for ``stats(debug=True)``; 4 bytes per
+            row. Draws of items of several transitions are always counted.
         seed: of the draws.
         directory: keep the columns in files there (created, must be empty), for buffers larger
             than memory. ``buffer.save()`` makes them a saved buffer, and
@@ -64,7 +76,8 @@ def make_circular(
     >>> (batch.data.next_observation - batch.data.observation).tolist()
     [1.0, 1.0]
     """
-    return _make("circular", spec, capacity, UniformSampler, {}, capacity_unit, seed, directory, view)
+    units = Units(storage_unit, item_length, count_hits)
+    return _make("circular", spec, capacity, UniformSampler, {}, capacity_unit, seed, directory, view, units=units)
 
 
 def make_prioritized(
@@ -79,6 +92,9 @@ def make_prioritized(
     normalise: str = "batch",
     stratified: bool = False,
     capacity_unit: str = "rows",
+    storage_unit: str = "timesteps",
+    item_length: int | None = None,
+    count_hits: bool = False,
     seed: int | None = None,
     directory: str | Path | None = None,
     view: Mapping[str, Any] | None = None,
@@ -89,7 +105,8 @@ def make_prioritized(
     them with ``update_priorities(batch.info.key, abs(td_error))``.
 
     Args:
-        spec, capacity, capacity_unit, seed, directory, view: as for :func:`make_circular`.
+        spec, capacity, capacity_unit, storage_unit, item_length, count_hits, seed, directory, view:
+            as for :func:`make_circular`. An item has one priority, however many transitions it has.
         alpha: exponent of the priorities, in [0, 1]; 0 samples uniformly.
         beta: exponent of the importance weights at first, in [0, 1].
         beta_final: where it ends.
@@ -130,7 +147,8 @@ def make_prioritized(
     def sampler(slots: int) -> PrioritizedSampler:
         return PrioritizedSampler(slots, **options)  # type: ignore[arg-type]  # checked where it is made
 
-    return _make("prioritized", spec, capacity, sampler, options, capacity_unit, seed, directory, view)
+    units = Units(storage_unit, item_length, count_hits)
+    return _make("prioritized", spec, capacity, sampler, options, capacity_unit, seed, directory, view, units=units)
 
 
 def make_hindsight(
@@ -307,11 +325,14 @@ def empty_like(kind: str, spec: StepSpec, options: dict[str, Any], *, seed: int 
         SnapshotCorrupt: there is no such kind, or its options don't fit.
         SnapshotError: it needs functions that were not given.
     """
+    from rlds2buf.buffers.make_reservoir import make_reservoir
+
     makers: dict[str, Callable[..., Buffer]] = {
         "circular": make_circular,
         "hindsight": make_hindsight,
         "hindsight_prioritized": make_hindsight_prioritized,
         "prioritized": make_prioritized,
+        "reservoir": make_reservoir,
     }
     if kind.startswith("hindsight") and not {"reward_fn", "done_fn"} <= set(options):
         raise SnapshotError(
@@ -335,19 +356,23 @@ def _make(
     view: Mapping[str, Any] | None,
     *,
     hindsight: Hindsight | None = None,
+    units: Units | None = None,
 ) -> Buffer:
-    remover = Fifo(capacity, capacity_unit)
+    units = units or Units()
+    units.check_capacity_unit(capacity_unit)
+    remover = WholeFifo(capacity, capacity_unit) if units.whole else Fifo(capacity, capacity_unit)
     slots = capacity if capacity_unit == "rows" else min(capacity, _FIRST_SLOTS)
     drawn = sampler(slots)
     home = None if directory is None else LiveFolder(Path(directory))
     store = RowStore(spec, slots, allocate=in_memory if home is None else home.allocate)
+    contents = Contents(store, remover, drawn)
+    units.prepare(contents)
     return Buffer(
         spec,
-        store,
-        remover,
-        drawn,
+        contents,
         kind=kind,
-        options=options,
+        intake=units.intake(spec),
+        options={**options, **units.options()},
         seed=seed,
         home=home,
         view=view,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,8 @@ class Reader:
             view: which kind, and how long.
             growing: keys of the transitions whose successors may still come.
         """
+        if view.whole:
+            return self.whole(slots)
         if view.sequence_length is None:
             if view.n_step > 1:
                 return self.n_step(slots, view.n_step, view.gamma)
@@ -108,14 +110,33 @@ class Reader:
         With `before`, slots ``[B, burn_in] int64`` of which the last ``[B] int32`` are real, those come first.
         """
         path, steps = self.chains(slots, length)
-        held = mask = np.arange(length) < steps[:, None]
+        mask = np.arange(length) < steps[:, None]
         burn_in = None
         if before is not None:
             path = np.concatenate([before[0], path], axis=1)
             place = np.arange(path.shape[1]) - before[0].shape[1]
             mask = (place >= 0) & (place < steps[:, None])
             burn_in = (place < 0) & (place >= -before[1][:, None])
-            held = mask | burn_in
+        return self.along(path, mask, burn_in)
+
+    def whole(self, slots: np.ndarray) -> Trajectory:
+        """Items of several transitions from these of their rows on, padded to the longest of them."""
+        path, steps = self.members(slots)
+        return self.along(path, np.arange(path.shape[1]) < steps[:, None])
+
+    def members(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Slots ``[B, T] int64`` of an item's transitions from a row on, and how many ``[B] int64`` are real."""
+        items, capacity = self.store.items, self.store.slots
+        assert items is not None
+        behind = np.maximum(-items[slots], 0).astype(np.int64)
+        steps = items[(slots - behind) % capacity] - behind
+        place = np.minimum(np.arange(steps.max(initial=1)), steps[:, None] - 1)
+        return (slots[:, None] + place) % capacity, steps
+
+    def along(self, path: np.ndarray, mask: np.ndarray | None = None, burn_in: np.ndarray | None = None) -> Trajectory:
+        """Transitions in slots ``[B, T] int64``; where neither `mask` nor `burn_in` is True, zeros."""
+        mask = np.ones(path.shape, np.bool_) if mask is None else mask
+        held = mask if burn_in is None else mask | burn_in
         flat = path.reshape(-1)
         arrays, flags = self._gather(flat, flat)
         padded = not bool(held.all())
@@ -285,12 +306,18 @@ def _builder(skeleton: nest.Nest) -> Callable[[Iterator[np.ndarray]], nest.Nest]
     """What makes a nest of that structure from the next arrays, found out once and not at every batch."""
     if isinstance(skeleton, FieldSpec):
         return next
-    if skeleton is None or not any(field is not None for _, field in nest.flatten(skeleton)):
-        return lambda arrays: nest.map_structure(lambda field: None, skeleton)
-    if all(field is not None for _, field in nest.flatten(skeleton)):
-        return lambda arrays: nest.unflatten(skeleton, arrays)
-    present = [field is not None for _, field in nest.flatten(skeleton)]
-    return lambda arrays: nest.unflatten(skeleton, (next(arrays) if there else None for there in present))
+    if skeleton is None:
+        return lambda arrays: None
+    if isinstance(skeleton, Mapping):
+        children = [(key, _builder(skeleton[key])) for key in sorted(skeleton)]
+        if list(skeleton) == sorted(skeleton):
+            return lambda arrays: {key: build(arrays) for key, build in children}
+        order = dict.fromkeys(skeleton)
+        return lambda arrays: {**order, **{key: build(arrays) for key, build in children}}
+    parts = [_builder(child) for child in skeleton]
+    if hasattr(skeleton, "_fields"):
+        return lambda arrays: type(skeleton)(*[build(arrays) for build in parts])
+    return lambda arrays: tuple([build(arrays) for build in parts])
 
 
 def _as_float(discount: np.ndarray | None, size: int) -> np.ndarray:

@@ -110,7 +110,10 @@ class ReservoirContents(Contents):
 
     def relay(self, slots: int, allocate: Allocator | None = None) -> None:
         """Move the log into that many slots; rows keep their places."""
+        before = item_slots(self.store) if self.hits is not None else None
         self.store.relay(slots, allocate=allocate)
+        if self.hits is not None and before is not None:
+            self.hits.moved(before, before, slots)
 
     def resize(self, capacity: int) -> None:
         """Take a new capacity: of more items than that, some stay, each as likely.
@@ -253,12 +256,14 @@ class ReservoirContents(Contents):
 
     def _remove(self, slots: np.ndarray) -> None:
         """Mark the items that start in these slots as gone."""
-        store = self.store
+        store, firsts = self.store, slots
         if store.items is not None and len(slots):
             lengths = store.items[slots] + ((store.flags[slots] & np.uint8(OWN_NEXT)) == 0)
             ends = np.cumsum(lengths)
             slots = np.repeat(slots - ends + lengths, lengths) + np.arange(int(ends[-1]))
             store.items[slots] = 0
+        if self.hits is not None:
+            self.hits.left(firsts)
         store.flags[slots] = FINAL_ROW  # from which nothing starts, and to which no chain leads
         self._rows -= len(slots)
 
@@ -278,6 +283,9 @@ class ReservoirContents(Contents):
 
     def _compact(self) -> None:
         live = self._live()
+        if self.hits is not None:
+            before = item_slots(self.store)
+            self.hits.moved(before, (np.cumsum(live) - 1)[before], self.store.slots)
         self.places.renumber(np.cumsum(live) - 1)
         self.store.keep(np.flatnonzero(live))
 

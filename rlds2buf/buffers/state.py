@@ -34,7 +34,7 @@ def describe(buffer: Buffer) -> dict[str, Any]:
         "newest": store.newest,
         "episode_rows": list(buffer._remover.lengths),
         "open": {str(source): key for source, key in buffer._contents.waiting.items()},
-        "counts": {"added": contents.added, "evicted": contents.evicted, "sampled": buffer._sampled},
+        "counts": {"added": contents.added, "evicted": contents.evicted, "sampled": buffer._drawing.sampled},
         "rng": buffer._rng.bit_generator.state,
         "sampler": buffer._sampler.state(),
         "contents": contents.state(),
@@ -78,7 +78,7 @@ def restore(buffer: Buffer, state: Mapping[str, Any], arrays: Mapping[str, np.nd
             inside.pop("rng", None)  # all draws start anew
         buffer._contents.restored(inside)
         buffer._contents.waiting = waiting
-        buffer._contents.added, buffer._contents.evicted, buffer._sampled = added, evicted, sampled
+        buffer._contents.added, buffer._contents.evicted, buffer._drawing.sampled = added, evicted, sampled
         if state["rng"] is not None:
             buffer._rng.bit_generator.state = state["rng"]
         saved = {name[len("sampler/") :]: array for name, array in arrays.items() if name.startswith("sampler/")}

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from rlds2buf.buffers.contents import Contents
+from rlds2buf.buffers.hits import Hits
 from rlds2buf.buffers.incoming import Block, Intake
 from rlds2buf.buffers.storage import OWN_NEXT
 from rlds2buf.core.episode import Episode
@@ -17,24 +19,64 @@ from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError
 from rlds2buf.kernels.chain import BREAK, CODE
 
-__all__ = ["STORAGE_UNITS", "ItemIntake", "StepIntake", "check_unit"]
+__all__ = ["STORAGE_UNITS", "ItemIntake", "StepIntake", "Units"]
 
 STORAGE_UNITS = ("timesteps", "sequences", "episodes", "fragments")
 """RLlib's words (``ray.rllib.utils.replay_buffers.StorageUnit``)."""
 
 
-def check_unit(unit: str, item_length: int | None) -> None:
-    """Raise unless there is such a unit, and a length just where it needs one.
+@dataclasses.dataclass(frozen=True)
+class Units:
+    """What an item of a buffer is to be, and whether its draws are counted.
 
     Raises:
-        ValueError: it doesn't fit.
+        ValueError: there is no such unit, or a length where it needs none, or none where it does.
     """
-    if unit not in STORAGE_UNITS:
-        raise ValueError(f"storage_unit must be one of {', '.join(STORAGE_UNITS)}, got {unit!r}")
-    if (unit == "sequences") != (item_length is not None):
-        raise ValueError(f"item_length goes with storage_unit='sequences' and only there, got {item_length} for {unit}")
-    if item_length is not None and item_length < 1:
-        raise ValueError(f"item_length must be at least 1, got {item_length}")
+
+    storage_unit: str = "timesteps"
+    item_length: int | None = None
+    count_hits: bool = False
+
+    def __post_init__(self) -> None:
+        unit, length = self.storage_unit, self.item_length
+        if unit not in STORAGE_UNITS:
+            raise ValueError(f"storage_unit must be one of {', '.join(STORAGE_UNITS)}, got {unit!r}")
+        if (unit == "sequences") != (length is not None):
+            raise ValueError(f"item_length is for storage_unit='sequences', which needs it; got {length} for {unit!r}")
+        if length is not None and length < 1:
+            raise ValueError(f"item_length must be at least 1, got {length}")
+
+    @property
+    def whole(self) -> bool:
+        """Whether an item has several transitions."""
+        return self.storage_unit != "timesteps"
+
+    def check_capacity_unit(self, unit: str) -> None:
+        """Raise if a capacity can't be counted so.
+
+        Raises:
+            ValueError: it is to count episodes, and the items are parts of them.
+        """
+        if unit == "episodes" and self.storage_unit in ("sequences", "fragments"):
+            raise ValueError(f"capacity_unit='episodes' can't bound {self.storage_unit}; use 'items'")
+
+    def intake(self, spec: StepSpec, *, apart: bool = False) -> Intake | None:
+        """What cuts incoming data into items; None if nothing has to."""
+        if self.whole:
+            return ItemIntake(spec, self.storage_unit, self.item_length, apart=apart)
+        return StepIntake(spec) if apart else None
+
+    def prepare(self, contents: Contents) -> None:
+        """Have the columns and counters that the items need."""
+        if self.whole:
+            contents.store.add_column("items")
+        if self.whole or self.count_hits:
+            contents.hits = Hits(contents.store.slots)
+
+    def options(self) -> dict[str, Any]:
+        """What differs from a buffer of plain steps, as keyword arguments of a factory."""
+        given = dataclasses.asdict(self)
+        return {name: given[name] for name, default in dataclasses.asdict(Units()).items() if given[name] != default}
 
 
 class ItemIntake(Intake):

@@ -13,7 +13,8 @@ class View:
     """Transitions over up to `n_step` steps, or sequences of `sequence_length` transitions.
 
     Sequences may have up to `burn_in` earlier steps before them, and the recurrent state to start
-    from: of the extras named in `state`, ``"stored"`` or ``"zeros"``.
+    from: of the extras named in `state`, ``"stored"`` or ``"zeros"``.  `whole` stands for items of
+    several transitions as they were stored.
 
     Raises:
         ValueError: an argument is out of range, or both kinds are asked for.
@@ -25,6 +26,7 @@ class View:
     burn_in: int = 0
     initial_state: str | None = None
     state: tuple[str, ...] = ()
+    whole: bool = False
 
     def __post_init__(self) -> None:
         if self.n_step < 1:
@@ -65,12 +67,14 @@ class View:
             )
         if n_step is None and gamma is None and sequence_length is None:
             return self
+        whole = self.whole and n_step is None and sequence_length is None
         if n_step is None:
             n_step = self.n_step if sequence_length is None else 1
         elif sequence_length is None and self.sequence_length is not None:
             return View(n_step, self.gamma if gamma is None else gamma)
         return dataclasses.replace(
             self,
+            whole=whole,
             n_step=n_step,
             gamma=self.gamma if gamma is None else gamma,
             sequence_length=self.sequence_length if sequence_length is None else sequence_length,

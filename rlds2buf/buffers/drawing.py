@@ -1,0 +1,144 @@
+"""From what a learner asks for to batches."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlds2buf.buffers.contents import Contents
+from rlds2buf.buffers.hindsight import Drawn, Hindsight
+from rlds2buf.buffers.reader import Reader
+from rlds2buf.buffers.samplers import Draw, item_slots
+from rlds2buf.buffers.view import View
+from rlds2buf.core import nest
+from rlds2buf.core.sample import Sample, SampleInfo
+from rlds2buf.errors import NotEnoughItems
+
+__all__ = ["Drawing", "Request"]
+
+
+class Request(NamedTuple):
+    """What a batch is to be; fields as the arguments of ``Buffer.sample``."""
+
+    view: View
+    beta: float | None = None
+    source_id: int | None = None
+    replace: bool = True
+    concatenate: bool = False
+
+
+class Drawing:
+    """Sampler, reader and hindsight together, under the buffer's lock.
+
+    Attributes:
+        sampled: items drawn so far.
+    """
+
+    def __init__(
+        self, contents: Contents, reader: Reader, hindsight: Hindsight | None, lock: threading.RLock | Any
+    ) -> None:
+        self._contents = contents
+        self._reader = reader
+        self._hindsight = hindsight
+        self._lock = lock
+        self.sampled = 0
+
+    def one(self, rng: np.random.Generator, batch_size: int, request: Request) -> Sample:
+        """A batch.
+
+        Raises:
+            NotEnoughItems: the buffer is empty, or without replacement smaller than `batch_size`.
+            ValueError: an argument is out of range.
+        """
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        with self._lock:
+            draw, size = self._draw(rng, batch_size, request)
+            if request.view.whole:
+                return self._whole(draw, size, request)
+            data = self._read(rng, draw.slots, request.view)
+            keys = self._contents.keys_of(draw.slots)
+        data = self._finished(data, request.view)
+        return Sample(data, SampleInfo(keys, draw.probability, draw.priority, draw.weight, size))
+
+    def many(self, rng: np.random.Generator, count: int, batch_size: int, request: Request) -> list[Sample]:
+        """`count` batches, read together: the same as one by one, in fewer calls."""
+        if count < 1:
+            raise ValueError(f"the number of batches must be at least 1, got {count}")
+        if count == 1 or request.view.whole:
+            return [self.one(rng, batch_size, request) for _ in range(count)]
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        with self._lock:
+            drawn = [self._draw(rng, batch_size, request) for _ in range(count)]
+            size = drawn[0][1]
+            slots = np.concatenate([draw.slots for draw, _ in drawn])
+            data = self._read(rng, slots, request.view)
+            keys = self._contents.keys_of(slots)
+        data = self._finished(data, request.view)
+        samples = []
+        for i, (draw, _) in enumerate(drawn):
+            mine = slice(i * batch_size, (i + 1) * batch_size)
+            part = nest.map_structure(lambda column, mine=mine: None if column is None else column[mine], data)
+            samples.append(Sample(part, SampleInfo(keys[mine], draw.probability, draw.priority, draw.weight, size)))
+        return samples
+
+    def _draw(self, rng: np.random.Generator, size: int, request: Request) -> tuple[Draw, int]:
+        """B items, and of how many; where items have several steps and not all are wanted, one of their steps."""
+        contents, replace = self._contents, request.replace
+        if request.concatenate and not request.view.whole:
+            raise ValueError("concatenate is for items of several transitions, sampled whole")
+        if request.source_id is None:
+            available = contents.sampler.count
+            _enough(available, size, replace, "")
+            draw = contents.sampler.draw(rng, size, replace=replace, beta=request.beta)
+        else:
+            slots = item_slots(contents.store)
+            source = contents.store.source
+            held = np.zeros(len(slots), np.uint32) if source is None else source[slots]
+            slots = slots[held == request.source_id]
+            available = len(slots)
+            _enough(available, size, replace, f" of source {request.source_id}")
+            draw = contents.sampler.among(rng, size, slots, replace=replace, beta=request.beta)
+        self.sampled += size
+        if contents.hits is not None:
+            contents.hits.drawn(draw.slots)
+        items = contents.store.items
+        if items is not None and not request.view.whole:
+            lengths = items[draw.slots]
+            steps = (rng.random(size) * lengths).astype(np.int64)
+            draw = draw._replace(
+                slots=(draw.slots + steps) % contents.store.slots, probability=draw.probability / lengths
+            )
+        return draw, available
+
+    def _read(self, rng: np.random.Generator, slots: np.ndarray, view: View) -> Any:
+        waiting = self._contents.waiting
+        if self._hindsight is not None and self._hindsight.while_sampling:
+            return self._hindsight.read(slots, view, rng, waiting)
+        return self._reader.read(slots, view, waiting.values())
+
+    def _finished(self, data: Any, view: View) -> Any:
+        """Goals put in, without the lock: the caller's functions run here."""
+        if isinstance(data, Drawn) and self._hindsight is not None:
+            return self._hindsight.finish(data, view.gamma)
+        return data
+
+    def _whole(self, draw: Draw, size: int, request: Request) -> Sample:
+        """Items with all their steps, padded or one behind the other."""
+        keys = self._contents.keys_of(draw.slots)
+        info = SampleInfo(keys, draw.probability, draw.priority, draw.weight, size)
+        if not request.concatenate:
+            return Sample(self._reader.whole(draw.slots), info)
+        path, steps = self._reader.members(draw.slots)
+        flat = path[np.arange(path.shape[1]) < steps[:, None]]
+        info = nest.map_structure(lambda column: np.repeat(column, steps), info._replace(table_size=0))
+        return Sample(self._reader.transitions(flat, request.view.gamma), info._replace(table_size=size))
+
+
+def _enough(count: int, size: int, replace: bool, what: str) -> None:
+    needed = 1 if replace else size
+    if count < needed:
+        raise NotEnoughItems(f"the buffer holds {count} transitions{what}, and sampling needs at least {needed}")
