@@ -21,8 +21,8 @@ ENDS = ("terminated", "truncated", "open")
 class Both:
     """The same operations on a buffer and on the twin."""
 
-    def __init__(self, capacity: int, unit: str = "rows") -> None:
-        self.buffer = make(capacity, capacity_unit=unit)
+    def __init__(self, capacity: int, unit: str = "rows", **options: Any) -> None:
+        self.buffer = make(capacity, capacity_unit=unit, **options)
         self.twin = ListReplay(capacity, unit)
         self.serial: dict[int, int] = {}
         self.unrecorded: set[int] = set()
