@@ -18,6 +18,8 @@ from rlds2buf.errors import NotEnoughItems
 
 __all__ = ["Drawing", "Request"]
 
+_NONE = np.zeros((2, 0))
+
 
 class Request(NamedTuple):
     """What a batch is to be; fields as the arguments of ``Buffer.sample``."""
@@ -58,7 +60,7 @@ class Drawing:
             draw, size = self._draw(rng, batch_size, request)
             if request.view.whole:
                 return self._whole(draw, size, request)
-            data = self._read(rng, draw.slots, request.view)
+            data = self._read(draw.slots, request.view, self._chances(rng, batch_size))
             keys = self._contents.keys_of(draw.slots)
         data = self._finished(data, request.view)
         return Sample(data, SampleInfo(keys, draw.probability, draw.priority, draw.weight, size))
@@ -72,10 +74,13 @@ class Drawing:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         with self._lock:
-            drawn = [self._draw(rng, batch_size, request) for _ in range(count)]
+            drawn, chances = [], []
+            for _ in range(count):
+                drawn.append(self._draw(rng, batch_size, request))
+                chances.append(self._chances(rng, batch_size))
             size = drawn[0][1]
             slots = np.concatenate([draw.slots for draw, _ in drawn])
-            data = self._read(rng, slots, request.view)
+            data = self._read(slots, request.view, np.concatenate(chances, axis=1))
             keys = self._contents.keys_of(slots)
         data = self._finished(data, request.view)
         samples = []
@@ -114,10 +119,15 @@ class Drawing:
             )
         return draw, available
 
-    def _read(self, rng: np.random.Generator, slots: np.ndarray, view: View) -> Any:
+    def _chances(self, rng: np.random.Generator, size: int) -> np.ndarray:
+        """What picks of goals go by, ``[2, B]``; nothing where no goals are put in."""
+        hindsight = self._hindsight
+        return rng.random((2, size)) if hindsight is not None and hindsight.while_sampling else _NONE
+
+    def _read(self, slots: np.ndarray, view: View, chances: np.ndarray) -> Any:
         waiting = self._contents.waiting
         if self._hindsight is not None and self._hindsight.while_sampling:
-            return self._hindsight.read(slots, view, rng, waiting)
+            return self._hindsight.read(slots, view, chances, waiting)
         return self._reader.read(slots, view, waiting.values())
 
     def _finished(self, data: Any, view: View) -> Any:

@@ -121,25 +121,24 @@ class Hindsight:
             "while_sampling": self.while_sampling,
         }
 
-    def read(self, slots: np.ndarray, view: View, rng: np.random.Generator, waiting: Mapping[int, int]) -> Drawn:
+    def read(self, slots: np.ndarray, view: View, uniforms: np.ndarray, waiting: Mapping[int, int]) -> Drawn:
         """Read what a batch needs.
 
         Args:
             slots: ``[B] int64``, drawn.
             view: of the batch.
-            rng: of the picks.
+            uniforms: ``[2, B] float64`` in [0, 1), which picks go by.
             waiting: the newest transition of each source that goes on (see buffers/contents.py).
 
         Raises:
-            ValueError: the view is one of sequences.
+            ValueError: the view is one of sequences or whole items.
         """
-        if view.sequence_length is not None:
+        if view.sequence_length is not None or view.whole:
             raise ValueError(
                 "hindsight goals can't be put into sequences: each would end where its new goal is met; "
                 "use n_step, or get(keys, sequence_length=...) for sequences as they are stored"
             )
         self.episodes.update(waiting.values())
-        uniforms = rng.random((2, len(slots)))
         code = _CODES[self.strategy]
         picks, chosen, room = self.episodes.pick(slots, uniforms, self.ratio, code, self.include_current)
         reached = self._reached(picks)

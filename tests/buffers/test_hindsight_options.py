@@ -66,6 +66,18 @@ def test_opening_needs_the_functions(kind: str, given: dict[str, Any], tmp_path:
         rlds2buf.load_buffer(tmp_path / "saved", **given)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("view", [{}, {"n_step": 3, "gamma": 0.5}], ids=str)
+def test_several_at_once_are_the_same(kind: str, view: dict[str, Any]) -> None:
+    one, other = filled(**KINDS[kind]), filled(**KINDS[kind])
+    expected = [one.sample(16, **view) for _ in range(3)]
+    got = other.sample_many(3, 16, **view)
+    for mine, theirs in zip(got, expected, strict=True):
+        assert_same_nest(mine.data._asdict(), theirs.data._asdict())
+        assert mine.info.key.tolist() == theirs.info.key.tolist()
+    assert_same_nest(one.sample(16).data._asdict(), other.sample(16).data._asdict())
+
+
 def test_directory_backed(tmp_path: Path) -> None:
     buffer = filled(directory=tmp_path / "live")
     expected = batches(filled())
