@@ -45,10 +45,12 @@ class Pattern(abc.ABC):
     Attributes:
         crosses: whether an item may begin in an earlier episode.
         chunk_steps: small steps per chunk, unless told otherwise.
+        type_name: of the items' structure in a table's signature.
     """
 
     crosses = False
     chunk_steps = 16
+    type_name = "Trajectory"
 
     @property
     @abc.abstractmethod
@@ -62,6 +64,10 @@ class Pattern(abc.ABC):
         Raises:
             ValueError: the data lack a field that it needs.
         """
+
+    def table_signature(self, spec: StepSpec) -> Any:
+        """The signature that a table for such items should have; an axis of steps is None there."""
+        return self.signature(spec)
 
     @abc.abstractmethod
     def columns(self, spec: StepSpec) -> list[Column]:

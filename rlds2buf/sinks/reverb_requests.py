@@ -50,6 +50,7 @@ class RequestBuilder:
         chunk_length: steps per chunk.
         send: takes the requests.
         mark: takes marks that no request carries, because nothing is waiting.
+        times: gives the times of so many items (nanoseconds since 1970), if the encoder's items are timed.
         max_items, max_bytes: a request is sent when it holds as many items, or about as many bytes of rows.
     """
 
@@ -60,6 +61,7 @@ class RequestBuilder:
         *,
         send: Callable[[Request], None],
         mark: Callable[[list[Any]], None],
+        times: Callable[[int], np.ndarray] | None = None,
         max_items: int = MAX_ITEMS,
         max_bytes: int = MAX_BYTES,
     ) -> None:
@@ -67,6 +69,7 @@ class RequestBuilder:
         self._chunk_length = chunk_length
         self._send = send
         self._mark = mark
+        self._times = times
         self._max_items, self._max_bytes = max_items, max_bytes
         self._parts: list[_Part] = []
         self._items = self._rows = self._bytes = 0
@@ -162,10 +165,11 @@ class RequestBuilder:
             ],
             borders,
             np.concatenate([part.chunk_keys for part in parts]),
+            times=None if self._times is None else self._times(len(keys)),
         )
         request = Request(
             chunks=self._chunks,
-            items=items.data.tobytes(),
+            items=items.tobytes(),
             keys=keys.tolist(),
             carry=self._carry,
             keep=keep,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from rlds2buf.core import nest
@@ -83,6 +85,12 @@ class TrajectoryPattern(Pattern):
                 raise ValueError(f"the data have no extra field {self.policy_info!r}; they have {sorted(spec.extras)}")
             pair = pair._replace(policy_info=spec.extras[self.policy_info])
         return StepPairs(*nest.map_structure(lambda field: _lengthen(field, self.length), tuple(pair)))
+
+    def table_signature(self, spec: StepSpec) -> StepPairs:
+        """The signature that TF-Agents gives its tables: any number of steps, a bounded discount."""
+        signature = self.signature(spec)
+        free = StepPairs(*nest.map_structure(lambda field: _lengthen(field, None, drop=1), tuple(signature)))
+        return free._replace(discount=dataclasses.replace(free.discount, low=0.0, high=1.0))
 
     def columns(self, spec: StepSpec) -> list[Column]:
         """See :class:`Pattern`."""
@@ -168,6 +176,10 @@ class EpisodePattern(Pattern):
         """See :class:`Pattern`; the axis of steps is None."""
         frame = self._frame.signature(spec)
         return StepPairs(*nest.map_structure(lambda field: _lengthen(field, None, drop=1), tuple(frame)))
+
+    def table_signature(self, spec: StepSpec) -> StepPairs:
+        """As :meth:`TrajectoryPattern.table_signature`."""
+        return self._frame.table_signature(spec)
 
     def columns(self, spec: StepSpec) -> list[Column]:
         """See :class:`Pattern`."""

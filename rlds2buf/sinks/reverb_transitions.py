@@ -41,6 +41,8 @@ class TransitionPattern(Pattern):
     array([2, 3, 3])
     """
 
+    type_name = "Transition"
+
     def __init__(self, *, n_step: int = 1, gamma: float = 1.0, extras: tuple[str, ...] = ()) -> None:
         if n_step < 1 or not 0.0 <= gamma <= 1.0:
             raise ValueError(f"n_step must be at least 1 and gamma in [0, 1], got {n_step} and {gamma}")

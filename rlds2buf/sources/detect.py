@@ -24,17 +24,18 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 def open_source(uri: Any, *, split: str | None = None, format: str | None = None, **options: Any) -> Source:
     """Open a dataset; the format is told by looking at what is there.
 
-    ====================================================  =============  =========================================
-    `uri`                                                 `format`       read by
-    ====================================================  =============  =========================================
-    a dataset, config or version folder as TFDS writes    ``rlds``       ``sources.rlds_dir.RldsDirSource``
-    a D4RL HDF5 file                                      ``d4rl``       ``sources.d4rl_hdf5.D4rlHdf5Source``
-    a Minari folder, its ``data``, or ``main_data.hdf5``  ``minari``     ``sources.minari_dir.MinariDirSource``
-    a ``tf.data.Dataset`` of RLDS episodes                ``tf.data``    ``sources.rlds_dataset.RldsDatasetSource``
-    a list (or iterator) of episodes or of step lists     ``memory``     ``sources.memory.MemorySource``
-    ``reverb://host:port/table``                          ``reverb``     ``sources.reverb_table.ReverbTableSource``
-    an open :class:`~rlds2buf.sources.base.Source`                       itself
-    ====================================================  =============  =========================================
+    ====================================================  =====================  ================================
+    `uri`                                                 `format`               read by, in ``rlds2buf.sources``
+    ====================================================  =====================  ================================
+    a dataset, config or version folder as TFDS writes    ``rlds``               ``RldsDirSource``
+    a D4RL HDF5 file                                      ``d4rl``               ``D4rlHdf5Source``
+    a Minari folder, its ``data``, or ``main_data.hdf5``  ``minari``             ``MinariDirSource``
+    a Reverb checkpoint, or a checkpointer's folder       ``reverb-checkpoint``  ``ReverbCheckpointSource``
+    a ``tf.data.Dataset`` of RLDS episodes                ``tf.data``            ``RldsDatasetSource``
+    a list (or iterator) of episodes or of step lists     ``memory``             ``MemorySource``
+    ``reverb://host:port/table``                          ``reverb``             ``ReverbTableSource``
+    an open :class:`~rlds2buf.sources.base.Source`                               itself
+    ====================================================  =====================  ================================
 
     Args:
         uri: a path, an address, or data in memory.

@@ -101,6 +101,12 @@ def _folders(look: Look, depth: int) -> Iterator[Look]:
             yield from _folders(look.inside(name), depth - 1)
 
 
+def _is_reverb_checkpoint(look: Look) -> bool:
+    """A checkpoint, or a checkpointer's folder with one in it."""
+    folders = itertools.islice(_folders(look, 1), _MAX_FOLDERS)
+    return any({"DONE", "tables.tfrecord", "chunks.tfrecord"} <= set(folder.names) for folder in folders)
+
+
 def _is_tf_dataset(value: Any) -> bool:
     """Told by its class's bases, so that TensorFlow isn't imported where there is none."""
     return any(
@@ -120,6 +126,13 @@ FORMATS = (
     Format("rlds", "an RLDS folder of TFDS", "rlds_dir", "RldsDirSource", _is_rlds, has_splits=True),
     Format("minari", "a Minari dataset", "minari_dir", "MinariDirSource", _is_minari),
     Format("d4rl", "a D4RL HDF5 file", "d4rl_hdf5", "D4rlHdf5Source", _is_d4rl),
+    Format(
+        "reverb-checkpoint",
+        "a Reverb checkpoint",
+        "reverb_checkpoint",
+        "ReverbCheckpointSource",
+        _is_reverb_checkpoint,
+    ),
 )
 """What is read from a path; the first that fits is taken."""
 

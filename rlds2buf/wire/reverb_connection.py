@@ -10,7 +10,17 @@ from typing import Any, NamedTuple
 from rlds2buf.errors import MissingDependency, ServerUnavailable, SinkError, WriteTimeout
 from rlds2buf.wire.reverb_messages import METHODS, message
 
-__all__ = ["ReverbConnection", "ServerInfo", "StreamEnded", "TableState", "address_of", "is_transient", "translate"]
+__all__ = [
+    "ReverbConnection",
+    "ServerInfo",
+    "StreamEnded",
+    "TableState",
+    "address_of",
+    "describe",
+    "is_timeout",
+    "is_transient",
+    "translate",
+]
 
 
 class TableState(NamedTuple):
@@ -187,6 +197,11 @@ def is_transient(error: Any) -> bool:
     """Whether a failed call may succeed when it is tried again."""
     codes = _grpc().StatusCode
     return error.code() in (codes.UNAVAILABLE, codes.UNKNOWN, codes.CANCELLED, codes.ABORTED, codes.INTERNAL)
+
+
+def is_timeout(error: Any) -> bool:
+    """Whether a call failed because nothing came in time."""
+    return bool(error.code() is _grpc().StatusCode.DEADLINE_EXCEEDED)
 
 
 def translate(error: Any, address: str) -> SinkError:

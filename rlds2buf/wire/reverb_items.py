@@ -10,16 +10,17 @@ Source: schema.proto and reverb_service.proto in https://github.com/google-deepm
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from rlds2buf.wire.reverb_chunks import encode_varint
 
-__all__ = ["Column", "ItemBytes", "ItemEncoder", "RowSpan"]
+__all__ = ["Column", "ItemEncoder", "RowSpan", "split_items"]
 
 _KEY_BYTES = 10  # a uint64 varint at its longest
+_TIME_BYTES = 5  # seconds and nanoseconds of a timestamp
 
 
 class Column(NamedTuple):
@@ -43,28 +44,14 @@ class RowSpan(NamedTuple):
     stops: np.ndarray
 
 
-class ItemBytes(NamedTuple):
-    """Encoded items, ready to be concatenated into an ``InsertStreamRequest``.
-
-    Attributes:
-        data: uint8; per item the field tag, the length, and the ``PrioritizedItem``.
-        offsets: ``[I+1] int64``, where each item starts in `data`.
-        head: ``[I] int64``, how long its tag and length are.
-    """
-
-    data: np.ndarray
-    offsets: np.ndarray
-    head: np.ndarray
-
-
 @dataclasses.dataclass(frozen=True)
 class _Template:
     """Bytes of one item, and where its numbers go."""
 
     row: np.ndarray
-    head: int
     key: int
     priority: int
+    seconds: int  # unused where items carry no time
     columns: tuple[tuple[int, int], ...]  # where the first slice of each column starts, and how long one is
     slices: tuple[int, ...]  # how many slices each row span takes
 
@@ -76,19 +63,21 @@ class ItemEncoder:
         table: its name.
         columns: of an item, in the signature's flat order.
         max_chunk_length: rows of the longest chunk that items will point into.
+        timed: whether items carry the time at which they were inserted, as they do in checkpoints.
 
     >>> encoder = ItemEncoder("replay", [Column(0), Column(1)], max_chunk_length=4)
-    >>> items = encoder.encode(np.array([7, 8], np.uint64), np.ones(2), [RowSpan(np.array([0, 3]), np.array([2, 5]))],
+    >>> data = encoder.encode(np.array([7, 8], np.uint64), np.ones(2), [RowSpan(np.array([0, 3]), np.array([2, 5]))],
     ...                        np.array([0, 4, 8]), np.array([100, 101], np.uint64))
     >>> from rlds2buf.wire.reverb_messages import message
     >>> [[len(column.chunk_slices) for column in item.flat_trajectory.columns]
-    ...  for item in message("InsertStreamRequest", items.data.tobytes()).items]
+    ...  for item in message("InsertStreamRequest", data.tobytes()).items]
     [[1, 1], [2, 2]]
     """
 
-    def __init__(self, table: str, columns: Sequence[Column], *, max_chunk_length: int) -> None:
+    def __init__(self, table: str, columns: Sequence[Column], *, max_chunk_length: int, timed: bool = False) -> None:
         self.table = table
         self.columns = tuple(columns)
+        self.timed = timed
         self._number_bytes = len(encode_varint(max_chunk_length))
         self._templates: dict[tuple[int, ...], _Template] = {}
 
@@ -99,7 +88,9 @@ class ItemEncoder:
         spans: Sequence[RowSpan],
         chunk_starts: np.ndarray,
         chunk_keys: np.ndarray,
-    ) -> ItemBytes:
+        *,
+        times: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Encode I items that point into J consecutive chunks.
 
         Args:
@@ -108,6 +99,10 @@ class ItemEncoder:
             spans: the row spans that the columns refer to, at least one row each.
             chunk_starts: ``[J+1] int64``, ascending: the first row of each chunk, then the end.
             chunk_keys: ``[J] uint64``.
+            times: ``[I] int64`` nanoseconds since 1970, if items are timed.
+
+        Returns:
+            uint8: the ``items`` field of an ``InsertStreamRequest``, I times.
         """
         firsts = [np.searchsorted(chunk_starts, span.starts, side="right") - 1 for span in spans]
         lasts = [np.searchsorted(chunk_starts, span.stops - 1, side="right") - 1 for span in spans]
@@ -116,7 +111,6 @@ class ItemEncoder:
         which = which.reshape(-1)  # numpy 2.0 gave it another shape
         templates = [self._template(tuple(kind.tolist())) for kind in kinds]
         sizes = np.array([len(template.row) for template in templates], np.int64)
-        heads = np.array([template.head for template in templates], np.int64)
         offsets = np.zeros(len(keys) + 1, np.int64)
         np.cumsum(sizes[which], out=offsets[1:])
         data = np.empty(offsets[-1], np.uint8)
@@ -129,6 +123,8 @@ class ItemEncoder:
             block[:, template.priority : template.priority + 8] = (
                 np.ascontiguousarray(priorities[chosen], "<f8").view(np.uint8).reshape(-1, 8)
             )
+            if times is not None:
+                self._fill_times(template, block, times[chosen])
             rows = [
                 self._slice_block(template, i, span.starts[chosen], span.stops[chosen], first[chosen], chunk_starts)
                 for i, (span, first) in enumerate(zip(spans, firsts, strict=True))
@@ -138,7 +134,12 @@ class ItemEncoder:
                 data = block.reshape(-1)
             else:
                 data[offsets[:-1][chosen, None] + np.arange(len(template.row))] = block
-        return ItemBytes(data, offsets, heads[which])
+        return data
+
+    def _fill_times(self, template: _Template, block: np.ndarray, times: np.ndarray) -> None:
+        nanos = template.seconds + _TIME_BYTES + 1
+        block[:, template.seconds : template.seconds + _TIME_BYTES] = _padded_varints(times // 10**9, _TIME_BYTES)
+        block[:, nanos : nanos + _TIME_BYTES] = _padded_varints(times % 10**9, _TIME_BYTES)
 
     def _slice_block(
         self,
@@ -195,20 +196,47 @@ class ItemEncoder:
             body += lead + part
         name = self.table.encode()
         front = b"\x08" + bytes(_KEY_BYTES) + b"\x12" + encode_varint(len(name)) + name + b"\x29" + bytes(8)
+        seconds = len(front) + 3
+        if self.timed:
+            front += (
+                b"\x3a" + bytes((2 + 2 * _TIME_BYTES,)) + b"\x08" + bytes(_TIME_BYTES) + b"\x10" + bytes(_TIME_BYTES)
+            )
+        priority = 1 + _KEY_BYTES + 1 + len(encode_varint(len(name))) + len(name) + 1
         front += b"\x42" + encode_varint(len(body))
         lead = b"\x12" + encode_varint(len(front) + len(body))
         row = np.frombuffer(lead + front + bytes(body), np.uint8)
         base = len(lead) + len(front)
         template = _Template(
             row=row,
-            head=len(lead),
             key=len(lead) + 1,
-            priority=base - len(encode_varint(len(body))) - 1 - 8,
+            priority=len(lead) + priority,
+            seconds=len(lead) + seconds,
             columns=tuple((base + offset, slice_bytes) for offset, slice_bytes in at),
             slices=slices,
         )
         self._templates[slices] = template
         return template
+
+
+def split_items(data: bytes) -> Iterator[bytes]:
+    """The ``PrioritizedItem`` messages in what :meth:`ItemEncoder.encode` gave.
+
+    >>> list(split_items(b"\\x12\\x02\\x08\\x01\\x12\\x02\\x08\\x02"))
+    [b'\\x08\\x01', b'\\x08\\x02']
+    """
+    at = 0
+    while at < len(data):
+        at += 1  # the field's tag
+        size = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        yield data[at : at + size]
+        at += size
 
 
 def _padded_varints(values: np.ndarray, width: int) -> np.ndarray:

@@ -6,7 +6,7 @@ Source: struct.proto of TensorFlow, and how dm-reverb's Table uses it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,14 @@ from rlds2buf.wire.reverb_messages import message
 __all__ = ["TableField", "differences", "encode_signature", "flatten_signature", "flatten_spec"]
 
 _DTYPES = {number: "string" if name == "object" else name for name, number in TENSOR_DTYPES.items()}
+
+
+_TENSOR_NAMES: Final[Mapping[nest.Path, str]] = {
+    ("step_type",): "step_type",
+    ("next_step_type",): "step_type",
+    ("discount",): "discount",
+}
+"""TF-Agents names these tensors, and compares the names too."""
 
 
 class TableField(NamedTuple):
@@ -84,6 +92,8 @@ def _field(spec: Any, path: nest.Path) -> TableField:
 def encode_signature(spec: nest.Nest, *, name: str = "Trajectory", path: nest.Path = ()) -> Any:
     """The ``StructuredValue`` message of a nest of :class:`~rlds2buf.core.spec.FieldSpec`.
 
+    A float32 field with scalar limits becomes a bounded spec.
+
     Args:
         spec: dicts, tuples and NamedTuples of FieldSpec.
         name: of the type of the outermost NamedTuple; ones further in keep their own.
@@ -93,14 +103,7 @@ def encode_signature(spec: nest.Nest, *, name: str = "Trajectory", path: nest.Pa
         ValueError: a dtype that Reverb can't hold.
     """
     if isinstance(spec, FieldSpec):
-        dims = [message("Dim", size=-1 if size is None else size) for size in spec.shape]
-        leaf = message(
-            "TensorSpec",
-            name=nest.path_name(path),
-            shape=message("TensorShape", dim=dims),
-            dtype=tensor_dtype(spec.dtype),
-        )
-        return message("StructuredValue", tensor_spec_value=leaf)
+        return _encode_field(spec, _TENSOR_NAMES.get(path, ""))
     if _is_namedtuple(spec):
         pairs = [
             message("PairValue", key=key, value=_encode_child(child, (*path, key)))
@@ -115,6 +118,20 @@ def encode_signature(spec: nest.Nest, *, name: str = "Trajectory", path: nest.Pa
         values = [_encode_child(child, (*path, i)) for i, child in enumerate(spec)]
         return message("StructuredValue", tuple_value=message("TupleValue", values=values))
     return message("StructuredValue", none_value=message("NoneValue"))
+
+
+def _encode_field(spec: FieldSpec, name: str) -> Any:
+    dims = [message("Dim", size=-1 if size is None else size) for size in spec.shape]
+    number = tensor_dtype(spec.dtype)
+    known = {"name": name, "shape": message("TensorShape", dim=dims), "dtype": number}
+    if spec.dtype != np.float32 or spec.low is None or spec.high is None:
+        return message("StructuredValue", tensor_spec_value=message("TensorSpec", **known))
+    low, high = (
+        message("Tensor", dtype=number, tensor_shape=message("TensorShape"), float_val=[limit])
+        for limit in (spec.low, spec.high)
+    )
+    bounded = message("BoundedTensorSpec", **known, minimum=low, maximum=high)
+    return message("StructuredValue", bounded_tensor_spec_value=bounded)
 
 
 def _encode_child(child: nest.Nest, path: nest.Path) -> Any:

@@ -130,7 +130,7 @@ class TestUsage:
             open_source(uri, colour="red")
 
     def test_an_unknown_format(self) -> None:
-        with pytest.raises(ValueError, match="unknown format 'hdf5'; it is one of d4rl, memory, minari, reverb, rlds"):
+        with pytest.raises(ValueError, match="unknown format 'hdf5'; it is one of d4rl, memory, minari, reverb, reverb-checkpoint, rlds"):
             open_source("x", format="hdf5")
 
     def test_a_format_that_is_no_path(self) -> None:
@@ -147,7 +147,7 @@ class TestUsage:
             open_source(uri)
 
     def test_every_entry_names_itself_as_its_source_does(self) -> None:
-        assert [entry.name for entry in formats.FORMATS] == ["rlds", "minari", "d4rl"]
+        assert [entry.name for entry in formats.FORMATS] == ["rlds", "minari", "d4rl", "reverb-checkpoint"]
         for cls, name in [(D4rlHdf5Source, "d4rl"), (MinariDirSource, "minari"), (RldsDirSource, "rlds")]:
             assert issubclass(cls, Source) and cls.format == name
 

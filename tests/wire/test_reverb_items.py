@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2buf.wire.reverb_items import Column, ItemEncoder, RowSpan
+from rlds2buf.wire.reverb_items import Column, ItemEncoder, RowSpan, split_items
 from rlds2buf.wire.reverb_messages import message
 
 
@@ -50,15 +50,17 @@ def cases(draw):
     return table, columns, keys, priorities, spans, borders, chunk_keys
 
 
-@given(case=cases())
-def test_bulk_items_are_those_made_one_by_one(case):
+@given(case=cases(), timed=st.booleans())
+def test_bulk_items_are_those_made_one_by_one(case, timed):
     table, columns, keys, priorities, spans, borders, chunk_keys = case
-    encoder = ItemEncoder(table, columns, max_chunk_length=int(np.diff(borders).max()))
-    data, offsets, heads = encoder.encode(keys, priorities, spans, borders, chunk_keys)
+    encoder = ItemEncoder(table, columns, max_chunk_length=int(np.diff(borders).max()), timed=timed)
+    times = np.arange(len(keys)) * 999_999_999 + 10**18 if timed else None
+    data = encoder.encode(keys, priorities, spans, borders, chunk_keys, times=times).tobytes()
     expected = naive(*case)
-    assert list(message("InsertStreamRequest", data.tobytes()).items) == expected
-    for i, item in enumerate(expected):
-        assert message("PrioritizedItem", data[offsets[i] + heads[i] : offsets[i + 1]].tobytes()) == item
+    for item, time in zip(expected, [] if times is None else times.tolist(), strict=False):
+        item.inserted_at.seconds, item.inserted_at.nanos = divmod(time, 10**9)
+    assert list(message("InsertStreamRequest", data).items) == expected
+    assert [message("PrioritizedItem", item) for item in split_items(data)] == expected
 
 
 def test_squeezed_columns_say_so():
@@ -71,7 +73,7 @@ def test_squeezed_columns_say_so():
         np.array([0, 3, 4]),
         np.array([5, 6], np.uint64),
     )
-    last = message("InsertStreamRequest", items.data.tobytes()).items[-1].flat_trajectory.columns
+    last = message("InsertStreamRequest", items.tobytes()).items[-1].flat_trajectory.columns
     assert [column.squeeze for column in last] == [True, True]
     assert [(c.chunk_slices[0].chunk_key, c.chunk_slices[0].offset) for c in last] == [(5, 2), (6, 0)]
 
@@ -86,5 +88,5 @@ def test_lengths_of_every_varint_width(length):
         np.array([0, length]),
         np.ones(1, np.uint64),
     )
-    item = message("InsertStreamRequest", items.data.tobytes()).items[0]
+    item = message("InsertStreamRequest", items.tobytes()).items[0]
     assert item.flat_trajectory.columns[0].chunk_slices[0].length == length
