@@ -130,7 +130,10 @@ class TestUsage:
             open_source(uri, colour="red")
 
     def test_an_unknown_format(self) -> None:
-        with pytest.raises(ValueError, match="unknown format 'hdf5'; it is one of d4rl, memory, minari, reverb, reverb-checkpoint, rlds"):
+        with pytest.raises(
+            ValueError,
+            match="unknown format 'hdf5'; it is one of d4rl, memory, minari, reverb, reverb-checkpoint, rlds",
+        ):
             open_source("x", format="hdf5")
 
     def test_a_format_that_is_no_path(self) -> None:
