@@ -101,8 +101,10 @@ class ReservoirContents(Contents):
         first = self.store.newest
         self._write(block, taken, starts, rows)
         self.places.put(places[taken], first + np.cumsum(rows[taken]) - rows[taken], count)
-        if block.place is None:
+        if block.place is None and block.items:
             self._chain_taken(block, taken, keys, first)
+        elif block.anew and isinstance(block.source, int):  # an episode of one row: nothing to hold, but a new start
+            self.waiting.pop(block.source, None)
         self.next_key += len(block.flags)
         self.added += block.items
         self.evicted = self.added - count

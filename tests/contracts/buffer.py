@@ -37,6 +37,8 @@ class BufferContract:
     capacity = 64
     counted = "num_rows"
     """What of the stats the capacity bounds."""
+    rows_filled = 13
+    """Rows that :meth:`filled` stores: the final rows of two episodes are among them."""
 
     def make(self, spec: StepSpec, capacity: int, seed: int | None = None) -> Any:
         """A new, empty buffer."""
@@ -302,11 +304,11 @@ class BufferContract:
         buffer.sample(5)
         stats = buffer.stats()
         assert stats["num_items"] == stats["added"] == len(named)
-        assert stats["num_rows"] == 13
+        assert stats["num_rows"] == self.rows_filled
         assert stats["capacity"] == self.capacity
         assert stats["sampled"] == 5
         assert stats["evicted"] == 0
-        assert stats["bytes"] >= 13 * SPEC.row_bytes
+        assert stats["bytes"] >= self.rows_filled * SPEC.row_bytes
 
     # -- state ----------------------------------------------------------------------------------
 
