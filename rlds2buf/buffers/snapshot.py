@@ -22,7 +22,7 @@ import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -56,7 +56,7 @@ def load_buffer(
     writable: bool = False,
     **functions: Any,
 ) -> Buffer:
-    """Open a saved buffer.
+    """Open a saved buffer; of one for several agents a :class:`~rlds2buf.buffers.multi_agent.MultiAgentBuffer`.
 
     The columns are memory-mapped, so this takes milliseconds whatever the size.  Sampling reads
     the files; the first ``add`` copies the rows into memory, and the files never change.
@@ -67,7 +67,7 @@ def load_buffer(
         verify: compare every column's checksum; None does it below 256 MiB. (Files of a
             directory-backed buffer have none.)
         writable: go on with the files in place, as a directory-backed buffer.
-        functions: what can't be saved, for kinds that need it (``reward_fn``, ``done_fn``).
+        functions: what can't be saved, for kinds that need it (``reward_fn``, ``done_fn``, ``policy_mapping``).
 
     Raises:
         SourceNotFound: there is no such folder.
@@ -78,6 +78,10 @@ def load_buffer(
 
     folder = Path(path)
     manifest = read_manifest(folder)
+    if manifest.get("kind") == "multi_agent" and not writable:
+        from rlds2buf.buffers.multi_agent_state import load
+
+        return cast("Buffer", load(folder, manifest, seed=seed, verify=verify, **functions))
     try:
         data = folder / manifest["data"]
         entries = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from rlds2buf.core.fields import TERMINATED, TRUNCATED
 from rlds2buf.core.nest import Nest
 
-__all__ = ["Sample", "SampleInfo", "StepPairs", "Trajectory", "Transition"]
+__all__ = ["MultiAgentSample", "Sample", "SampleInfo", "StepPairs", "Trajectory", "Transition"]
 
 
 class Transition(NamedTuple):
@@ -135,3 +136,23 @@ class Sample(NamedTuple):
 
     data: Any
     info: SampleInfo
+
+
+class MultiAgentSample(dict[str, Sample]):
+    """A batch of several policies: policy id to :class:`Sample`; policies without data are absent.
+
+    Attributes:
+        num_new: policy id to how many of its items, the first ones, are new ones that no batch had
+            before; empty unless the buffer mixes new with replayed items.
+        num_slots: of lockstep replay: how many time slots were drawn; else None.
+        slot: of lockstep replay: policy id to ``[rows] int64``, the time slot of each row, from 0 to
+            ``num_slots - 1``; rows of different policies with the same number belong together.
+        agent_index: of lockstep replay: policy id to ``[rows] int64``.
+    """
+
+    def __init__(self, samples: Mapping[str, Sample] | None = None) -> None:
+        super().__init__(samples or {})
+        self.num_new: dict[str, int] = {}
+        self.num_slots: int | None = None
+        self.slot: dict[str, np.ndarray] = {}
+        self.agent_index: dict[str, np.ndarray] = {}
