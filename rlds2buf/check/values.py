@@ -110,6 +110,8 @@ def _out_of_range(path: nest.Path, column: np.ndarray) -> list[Fault]:
     with np.errstate(invalid="ignore"):
         bad = (((values < 0) | (values > 1)) & np.isfinite(values)).any(axis=1)
     faults = []
+    if bad[-1] and not np.isfinite(values[-1]).all():
+        bad[-1] = False  # reported as padding already
     if bad[-1]:
         bad[-1] = False
         message = f"the last step's {name} is {_short(column[-1])}, outside [0, 1]"

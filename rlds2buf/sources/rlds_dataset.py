@@ -40,9 +40,10 @@ class RldsDatasetSource(Source):
         SourceFormatError: the elements are no RLDS episodes, or there is no end of them.
         MissingDependency: TensorFlow is not installed.
 
-    >>> source = RldsDatasetSource(tfds.load("d4rl_mujoco_hopper/v2-medium", split="train"))  # doctest: +SKIP
-    >>> source.spec.observation                                                               # doctest: +SKIP
-    FieldSpec(float32[11])
+    With TFDS::
+
+        source = RldsDatasetSource(tfds.load("d4rl_mujoco_hopper/v2-medium", split="train"))
+        source.spec.observation  # float32[11]
     """
 
     format: ClassVar[str] = "tf.data"

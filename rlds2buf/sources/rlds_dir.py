@@ -62,9 +62,10 @@ class RldsDirSource(Source):
         SourceFormatError: features.json or dataset_info.json is malformed, is not about RLDS, or
             names a record format other than TFRecord.
 
-    >>> source = RldsDirSource("d4rl_mujoco_hopper/v2-medium", split="train[:1]")   # doctest: +SKIP
-    >>> source.num_episodes, source.spec.observation                                # doctest: +SKIP
-    (1, FieldSpec(float32[11]))
+    For a dataset that TFDS has prepared::
+
+        source = RldsDirSource("~/tensorflow_datasets/d4rl_mujoco_hopper/v2-medium", split="train[:1]")
+        source.num_episodes, source.spec.observation  # 1, float32[11]
     """
 
     format: ClassVar[str] = "rlds"
