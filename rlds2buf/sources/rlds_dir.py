@@ -64,7 +64,7 @@ class RldsDirSource(Source):
 
     For a dataset that TFDS has prepared::
 
-        source = RldsDirSource("~/tensorflow_datasets/d4rl_mujoco_hopper/v2-medium", split="train[:1]")
+        source = RldsDirSource("tensorflow_datasets/d4rl_mujoco_hopper/v2-medium", split="train[:1]")
         source.num_episodes, source.spec.observation  # 1, float32[11]
     """
 
