@@ -18,14 +18,26 @@ from rlds2buf.core.fields import CONTINUE, TERMINATED
 from rlds2buf.core.sample import Transition
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import NotEnoughItems
-from rlds2buf.kernels.goals import judge
+from rlds2buf.kernels.goals import judge, put
 from rlds2buf.kernels.runs import EPISODE, FINAL, FUTURE
-from rlds2buf.views.goals import GoalMap, resolve_goals
-from rlds2buf.views.hindsight import BatchFn, check_strategy, draw_picks, one_by_one, put_goals, relabel
+from rlds2buf.views.goals import Goal, GoalMap, resolve_goals
+from rlds2buf.views.hindsight import (
+    BatchFn,
+    check_strategy,
+    draw_picks,
+    evaluate,
+    judge_numpy,
+    one_by_one,
+    put_goals,
+    relabel,
+)
 
 __all__ = ["Drawn", "Hindsight"]
 
 _CODES = {"final": FINAL, "episode": EPISODE, "future": FUTURE}
+_COMPILED = "?bhilqBHILQfd"
+"""Characters of the dtypes that compiled code knows."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -102,8 +114,16 @@ class Hindsight:
         self._reader = Reader(store)
         self.episodes = Episodes(store)
         paths = [store.paths[i][1:] for i in store.observation]
-        self._achieved = tuple(paths.index(goal.achieved.path) for goal in self.goals)
-        self._leaves = tuple(sorted(set(self._achieved)))
+        achieved = [paths.index(goal.achieved.path) for goal in self.goals]
+        self._leaves = tuple(sorted(set(achieved)))
+        self._achieved = [self._leaves.index(i) for i in achieved]
+        dtypes = [store.fields[i].dtype for i in store.observation]
+        self._starts = [
+            _start(goal, {dtypes[i], dtypes[paths.index(goal.desired.path)]})
+            for goal, i in zip(self.goals, achieved, strict=True)
+        ]
+        fields = (store.spec.reward, store.spec.discount)
+        self._compiled = all(field is None or field.dtype.char in _COMPILED for field in fields)
 
     @property
     def ratio(self) -> float:
@@ -141,20 +161,30 @@ class Hindsight:
         self.episodes.update(waiting.values())
         code = _CODES[self.strategy]
         picks, chosen, room = self.episodes.pick(slots, uniforms, self.ratio, code, self.include_current)
-        reached = self._reached(picks)
-        if view.n_step == 1:
-            return Drawn(self._reader.transitions(slots, view.gamma), reached, chosen, None)
-        path, steps = self._reader.chains(slots, view.n_step)
-        # Whether a placeholder meets a goal nobody knows: a path with a new goal stops before it.
-        steps = np.where(chosen, np.minimum(steps, room), steps).astype(np.int32)
-        rows = self._reader.transitions(path.reshape(-1), view.gamma)
         n = view.n_step
-        return Drawn(rows, [values.repeat(n, axis=0) for values in reached], chosen.repeat(n), steps)
+        steps = None
+        if n > 1:
+            path, steps = self._reader.chains(slots, n)
+            # Whether a placeholder meets a goal nobody knows: a path with a new goal stops before it.
+            steps = np.where(chosen, np.minimum(steps, room), steps).astype(np.int32)
+            slots, picks, chosen = path.reshape(-1), picks.repeat(n), chosen.repeat(n)
+        rows, leaves = self._reader.with_outcomes(slots, picks, self._leaves, view.gamma)
+        reached = [goal.achieved.read(leaves[i]) for goal, i in zip(self.goals, self._achieved, strict=True)]
+        return Drawn(rows, reached, chosen, steps)
 
     def finish(self, drawn: Drawn, gamma: float) -> Transition:
         """Put the new goals in and judge the transitions by them; calls the functions."""
         rows, reached, chosen, _ = drawn
-        put_goals(rows, self.goals, reached, chosen, self.reward_fn, self.done_fn, gamma, judge=judge)
+        for goal, start, values in zip(self.goals, self._starts, reached, strict=True):
+            if start < 0:
+                put_goals(rows, [goal], [values], chosen)
+                continue
+            path, shape = goal.desired.path, (len(chosen), goal.desired.width)
+            before, after = nest.get(rows.observation, path), nest.get(rows.next_observation, path)
+            put(before.reshape(shape), after.reshape(shape), start, values, chosen)
+        rewards, met = evaluate(rows, self.reward_fn, self.done_fn)
+        settle = judge if self._compiled else judge_numpy
+        settle(chosen, rewards, met, gamma, rows.reward, rows.is_done, rows.discount, rows.bootstrap_discount)
         return rows if drawn.steps is None else _joined(rows, drawn.steps, gamma)
 
     def trajectory(self, num_steps: int, source_id: int | None, waiting: Mapping[int, int], gamma: float) -> Transition:
@@ -191,15 +221,19 @@ class Hindsight:
         """Picks for a trajectory of `count` steps."""
         return draw_picks(count, self.strategy, self.num_goals, rng, include_current=self.include_current)
 
-    def _reached(self, picks: np.ndarray) -> list[np.ndarray]:
-        leaves = dict(zip(self._leaves, self._reader.following(picks, self._leaves), strict=True))
-        return [goal.achieved.read(leaves[i]) for goal, i in zip(self.goals, self._achieved, strict=True)]
-
 
 def goal_maps(goals: GoalMap | Sequence[GoalMap | Mapping[str, Any]]) -> list[GoalMap]:
     """Goals as they may be given, or as they were saved."""
     given = [goals] if isinstance(goals, GoalMap) else list(goals)
     return [goal if isinstance(goal, GoalMap) else GoalMap.from_json(goal) for goal in given]
+
+
+def _start(goal: Goal, dtypes: set[np.dtype]) -> int:
+    """Where a goal's neighbouring elements start; -1 where they are no neighbours or of a rare dtype."""
+    elements = goal.desired.elements
+    if isinstance(elements, np.ndarray) or any(dtype.char not in _COMPILED for dtype in dtypes):
+        return -1
+    return 0 if elements is None else elements.start
 
 
 def _check_reward(spec: StepSpec) -> None:

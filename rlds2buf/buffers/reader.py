@@ -15,7 +15,7 @@ from rlds2buf.core.fields import TERMINATED
 from rlds2buf.core.sample import Trajectory, Transition
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.kernels.chain import CODE, finish, walk
-from rlds2buf.kernels.gather import AT_LAST, AT_SLOT, BEHIND_LAST, gather_rows
+from rlds2buf.kernels.gather import AT_LAST, AT_SLOT, BEHIND_LAST, BEHIND_SLOT, gather_rows
 
 __all__ = ["Reader", "discounted"]
 
@@ -42,10 +42,31 @@ class Reader:
     def transitions(self, slots: np.ndarray, gamma: float = 1.0) -> Transition:
         """One-step transitions from rows ``slots [B] int64``."""
         arrays, codes = self._gather(slots, slots)
+        return self._transitions(arrays, codes, gamma)
+
+    def with_outcomes(
+        self, slots: np.ndarray, others: np.ndarray, leaves: tuple[int, ...], gamma: float
+    ) -> tuple[Transition, list[np.ndarray]]:
+        """One-step transitions from rows ``slots [B] int64``, and what other rows led to.
+
+        The latter are leaves (places in ``store.observation``) of the next observations of rows
+        ``others [B] int64``; one call reads it all.
+        """
+        arrays, codes = self._gather(slots, others, leaves)
+        count = len(arrays) - len(leaves)
+        return self._transitions(arrays[:count], codes, gamma), arrays[count:]
+
+    def _transitions(self, arrays: list[np.ndarray], codes: np.ndarray, gamma: float) -> Transition:
         parts = self._parts(arrays)
-        discount = _as_float(parts["discount"], len(slots))
-        steps, bootstrap = np.empty(len(slots), np.int32), np.empty(len(slots), np.float32)
-        finish(codes, discount, gamma, steps, bootstrap)
+        size = len(codes)
+        discount = _as_float(parts["discount"], size)
+        steps, bootstrap = np.empty(size, np.int32), np.empty(size, np.float32)
+        if discount.dtype.itemsize in (4, 8):
+            finish(codes, discount, gamma, steps, bootstrap)
+        else:  # float16 and long double are not what compiled code knows
+            codes &= CODE
+            discount[codes == TERMINATED] = 0
+            steps[:], bootstrap[:] = 1, gamma * discount
         return Transition(
             parts["observation"],
             parts["action"],
@@ -182,17 +203,13 @@ class Reader:
         walk(self.store.flags, links, slots, path, steps)
         return path, steps
 
-    def following(self, slots: np.ndarray, leaves: tuple[int, ...]) -> list[np.ndarray]:
-        """Next observations of rows ``slots [B] int64``, only these leaves (places in ``store.observation``)."""
-        arrays, _ = self._gather(slots, slots, leaves)
-        return arrays
-
     def _gather(
         self, slots: np.ndarray, last: np.ndarray, leaves: tuple[int, ...] | None = None
     ) -> tuple[list[np.ndarray], np.ndarray]:
         """Data columns at `slots`, then next observations behind `last`; and flags at `last`.
 
-        With `leaves`, no data columns, and next observations of these leaves only.
+        With `leaves`, next observations and flags are those of `slots`, and next observations behind
+        `last` of these leaves only come after them.
         """
         store = self.store
         if self._layout != store.layout:
@@ -204,12 +221,11 @@ class Reader:
         arrays = [np.ndarray(shape, dtype, block, offset) for shape, dtype, offset in plan.views]
         flags = arrays.pop()
         if store.num_own and not whole_own and store.own is not None:
-            mine = (flags & OWN_NEXT) != 0
-            mine_own = store.own if leaves is None else [store.own[i] for i in leaves]
-            for column, own in zip(arrays[plan.first_next :], mine_own, strict=True):
-                column[mine] = own[last[mine]]
-        if leaves is not None:
-            return arrays, flags
+            following = arrays[plan.first_next : plan.first_next + len(store.own)]
+            _take_own(following, store.own, flags, last if leaves is None else slots)
+            if leaves is not None:
+                others = arrays[plan.first_next + len(store.own) :]
+                _take_own(others, [store.own[i] for i in leaves], store.flags[last], last)
         for position, vocabulary in self._strings:
             arrays[position] = vocabulary.decode(arrays[position])
         return arrays, flags
@@ -244,15 +260,14 @@ class Reader:
             following = [store.columns[i] for i in store.observation]
             if whole_own and store.own is not None:
                 following = store.own
-            data = store.columns
-            if leaves is not None:
-                data, following = [], [following[i] for i in leaves]
+            others = [following[i] for i in leaves or ()]
+            behind = AT_LAST if whole_own else BEHIND_LAST
+            own, at = (behind, AT_LAST) if leaves is None else (AT_SLOT if whole_own else BEHIND_SLOT, AT_SLOT)
+            choice = [AT_SLOT] * len(store.columns) + [own] * len(following) + [behind] * len(others) + [at]
             if len(self._plans) > 64:
                 self._plans.clear()
-            behind = AT_LAST if whole_own else BEHIND_LAST
-            choice = [AT_SLOT] * len(data) + [behind] * len(following) + [AT_LAST]
-            plan = _Plan([*data, *following, store.flags], choice, size)
-            plan.first_next = len(data)
+            plan = _Plan([*store.columns, *following, *others, store.flags], choice, size)
+            plan.first_next = len(store.columns)
             self._plans[whole_own, size, leaves] = plan
         return plan
 
@@ -273,6 +288,13 @@ class _Plan:
             ((size, *column.shape[1:]), column.dtype, offset)
             for column, offset in zip(columns, self.offsets.tolist(), strict=True)
         ]
+
+
+def _take_own(arrays: list[np.ndarray], own: list[np.ndarray], flags: np.ndarray, slots: np.ndarray) -> None:
+    """Put rows' own next observations where they have some."""
+    mine = (flags & OWN_NEXT) != 0
+    for array, column in zip(arrays, own, strict=True):
+        array[mine] = column[slots[mine]]
 
 
 def discounted(

@@ -13,10 +13,10 @@ import numba
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-__all__ = ["AT_LAST", "AT_SLOT", "BEHIND_LAST", "gather_rows"]
+__all__ = ["AT_LAST", "AT_SLOT", "BEHIND_LAST", "BEHIND_SLOT", "gather_rows"]
 
-AT_SLOT, AT_LAST, BEHIND_LAST = 0, 1, 2
-"""Which of an item's rows a column gives: its first, its last, or the one behind its last."""
+AT_SLOT, AT_LAST, BEHIND_LAST, BEHIND_SLOT = 0, 1, 2, 3
+"""Which of an item's rows a column gives: its first, its last, or the one behind one of these."""
 
 
 @intrinsic
@@ -39,56 +39,54 @@ def gather_rows(addresses, row_bytes, choice, slots, last, capacity, out, offset
     Args:
         addresses: ``[C] int64``, where each column's first byte lies.
         row_bytes: ``[C] int64``, bytes of one row of each.
-        choice: ``[C] uint8``, which row: AT_SLOT, AT_LAST or BEHIND_LAST.
+        choice: ``[C] uint8``, which row: AT_SLOT, AT_LAST, BEHIND_LAST or BEHIND_SLOT.
         slots: ``[B] int64``, each item's first row.
-        last: ``[B] int64``, each item's last row; the same array for items of one row.
+        last: ``[B] int64``, each item's last row (or any other); the same array for items of one row.
         capacity: rows in the ring, behind the last of which the first follows.
         out: ``uint8``, large enough for all parts.
         offsets: ``[C] int64``, where each column's part ``[B]`` starts in `out`.
     """
     base = out.ctypes.data
     for c in range(addresses.shape[0]):
-        _gather_column(base + offsets[c], addresses[c], row_bytes[c], choice[c], slots, last, capacity)
+        to, of, size, which = base + offsets[c], addresses[c], row_bytes[c], choice[c]
+        behind = 1 if which == BEHIND_LAST or which == BEHIND_SLOT else 0
+        if which == AT_SLOT or which == BEHIND_SLOT:
+            _gather_column(to, of, size, slots, behind, capacity)
+        else:
+            _gather_column(to, of, size, last, behind, capacity)
 
 
 @numba.njit(nogil=True, cache=True)
-def _gather_column(to, of, size, which, slots, last, capacity):  # type: ignore[no-untyped-def]
+def _gather_column(to, of, size, rows, behind, capacity):  # type: ignore[no-untyped-def]
     if size >= 128:
-        for i in range(slots.shape[0]):
-            _copy(to + i * size, of + _row(which, slots, last, i, capacity) * size, size)
+        for i in range(rows.shape[0]):
+            _copy(to + i * size, of + _row(rows[i] + behind, capacity) * size, size)
     elif size >= 64:
-        _gather_short(to, of, size, 64, which, slots, last, capacity)
+        _gather_short(to, of, size, 64, rows, behind, capacity)
     elif size >= 32:
-        _gather_short(to, of, size, 32, which, slots, last, capacity)
+        _gather_short(to, of, size, 32, rows, behind, capacity)
     elif size >= 16:
-        _gather_short(to, of, size, 16, which, slots, last, capacity)
+        _gather_short(to, of, size, 16, rows, behind, capacity)
     elif size >= 8:
-        _gather_short(to, of, size, 8, which, slots, last, capacity)
+        _gather_short(to, of, size, 8, rows, behind, capacity)
     elif size >= 4:
-        _gather_short(to, of, size, 4, which, slots, last, capacity)
+        _gather_short(to, of, size, 4, rows, behind, capacity)
     elif size >= 2:
-        _gather_short(to, of, size, 2, which, slots, last, capacity)
+        _gather_short(to, of, size, 2, rows, behind, capacity)
     elif size == 1:
-        _gather_short(to, of, size, 1, which, slots, last, capacity)
+        _gather_short(to, of, size, 1, rows, behind, capacity)
 
 
 @numba.njit(nogil=True, cache=True, inline="always")
-def _gather_short(to, of, size, width, which, slots, last, capacity):  # type: ignore[no-untyped-def]
+def _gather_short(to, of, size, width, rows, behind, capacity):  # type: ignore[no-untyped-def]
     """Copy rows of `width` to ``2 * width`` bytes by two moves of `width`, a constant, that may overlap."""
-    for i in range(slots.shape[0]):
-        source = of + _row(which, slots, last, i, capacity) * size
+    for i in range(rows.shape[0]):
+        source = of + _row(rows[i] + behind, capacity) * size
         target = to + i * size
         _copy(target, source, width)
         _copy(target + size - width, source + size - width, width)
 
 
 @numba.njit(nogil=True, cache=True, inline="always")
-def _row(choice, slots, last, i, capacity):  # type: ignore[no-untyped-def]
-    if choice == AT_SLOT:
-        return slots[i]
-    row = last[i]
-    if choice == BEHIND_LAST:
-        row += 1
-        if row == capacity:
-            row = 0
-    return row
+def _row(row, capacity):  # type: ignore[no-untyped-def]
+    return 0 if row == capacity else row

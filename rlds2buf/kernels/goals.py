@@ -6,7 +6,17 @@ import numba
 
 from rlds2buf.kernels.chain import TERMINATED
 
-__all__ = ["judge"]
+__all__ = ["judge", "put"]
+
+
+@numba.njit(nogil=True, cache=True)
+def put(first, second, start, values, chosen):  # type: ignore[no-untyped-def]
+    """Copy rows of `values` ``[B, n]`` into two arrays ``[B, m]`` from column `start` on, where ``chosen [B] bool``."""
+    for i in range(chosen.shape[0]):
+        if chosen[i]:
+            for j in range(values.shape[1]):
+                first[i, start + j] = values[i, j]
+                second[i, start + j] = values[i, j]
 
 
 @numba.njit(nogil=True, cache=True)

@@ -16,7 +16,17 @@ from rlds2buf.core.fields import CONTINUE, TERMINATED
 from rlds2buf.core.sample import Transition
 from rlds2buf.views.goals import Goal, GoalMap, resolve_goals
 
-__all__ = ["STRATEGIES", "BatchFn", "draw_picks", "one_by_one", "put_goals", "relabel"]
+__all__ = [
+    "STRATEGIES",
+    "BatchFn",
+    "check_strategy",
+    "draw_picks",
+    "evaluate",
+    "judge_numpy",
+    "one_by_one",
+    "put_goals",
+    "relabel",
+]
 
 STRATEGIES = ("final", "episode", "future")
 
@@ -131,54 +141,45 @@ def relabel(
     for name in ("discount", "bootstrap_discount"):
         if copies[name] is None:
             copies[name] = np.ones(len(steps), np.float32) * (1 if name == "discount" else gamma)
-    batch = Transition(**copies)
-    return put_goals(batch, found, reached, np.ones(len(steps), np.bool_), reward_fn, done_fn, gamma)
+    new, everyone = Transition(**copies), np.ones(len(steps), np.bool_)
+    put_goals(new, found, reached, everyone)
+    rewards, met = evaluate(new, reward_fn, done_fn)
+    judge_numpy(everyone, rewards, met, gamma, new.reward, new.is_done, new.discount, new.bootstrap_discount)
+    return new
 
 
-def put_goals(
-    batch: Transition,
-    goals: Sequence[Goal],
-    reached: Sequence[np.ndarray],
-    chosen: np.ndarray,
-    reward_fn: BatchFn,
-    done_fn: BatchFn,
-    gamma: float = 1.0,
-    *,
-    judge: Callable[..., None] | None = None,
-) -> Transition:
-    """Give transitions new goals, in place; the rules are :func:`relabel`'s.
-
-    The functions see the whole batch, so that its size is always the same, and what they say of
-    transitions that keep their goal is passed over.
+def put_goals(batch: Transition, goals: Sequence[Goal], reached: Sequence[np.ndarray], chosen: np.ndarray) -> None:
+    """Write new goals into both observations of transitions, in place.
 
     Args:
         batch: B one-step transitions whose arrays are contiguous and nobody else's.
         goals: where goals are.
         reached: values ``[B, n]`` of each goal.
         chosen: ``[B] bool``, which transitions get them.
-        reward_fn, done_fn, gamma: as for :func:`relabel`.
-        judge: a faster :func:`judge_numpy`, from those who have one.
-
-    Raises:
-        ValueError: a function's result has the wrong shape or dtype.
     """
     for goal, values in zip(goals, reached, strict=True):
         for side in (batch.observation, batch.next_observation):
             goal.desired.write(nest.get(side, goal.desired.path), values, chosen)
+
+
+def evaluate(batch: Transition, reward_fn: BatchFn, done_fn: BatchFn) -> tuple[np.ndarray, np.ndarray]:
+    """Ask the two functions about a batch: rewards ``[B]`` in the data's dtype, and which goals are met ``[B] bool``.
+
+    They see the whole batch, so that its size is always the same; what they say of transitions that
+    keep their goal is to be passed over.
+
+    Raises:
+        ValueError: a function's result has the wrong shape or dtype.
+    """
     arguments = batch.observation, batch.action, batch.next_observation
-    rewards = _result(reward_fn(*arguments), len(chosen), "reward_fn")
-    dtype = batch.reward.dtype
+    size, dtype = len(batch.reward), batch.reward.dtype
+    rewards = _result(reward_fn(*arguments), size, "reward_fn")
     if rewards.dtype != dtype:
         if not np.can_cast(rewards.dtype, dtype, "same_kind"):
             raise ValueError(f"reward_fn gives {rewards.dtype}, and the data's rewards are {dtype}")
         rewards = rewards.astype(dtype)
-    met = _result(done_fn(*arguments), len(chosen), "done_fn")
-    if met.dtype != np.bool_:
-        met = met != 0
-    (judge or judge_numpy)(
-        chosen, rewards, met, gamma, batch.reward, batch.is_done, batch.discount, batch.bootstrap_discount
-    )
-    return batch
+    met = _result(done_fn(*arguments), size, "done_fn")
+    return rewards, met if met.dtype == np.bool_ else met != 0
 
 
 def judge_numpy(

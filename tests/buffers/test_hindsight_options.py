@@ -146,6 +146,37 @@ def test_functions_of_single_transitions_say_so_once(caplog: pytest.LogCaptureFi
         assert_same_nest(mine, theirs)
 
 
+@pytest.mark.parametrize("elements", [[0, 1], [1, 0]], ids=str)
+@pytest.mark.parametrize("achieved", [np.float16, np.float32, np.float64, np.int8, np.bool_])
+@pytest.mark.parametrize("desired", [np.float16, np.float64])
+def test_goals_and_rewards_of_any_dtype(achieved: Any, desired: Any, elements: list[int]) -> None:
+    """Compiled where it can be, and the same where not."""
+    count = np.arange(8)
+    ep = rlds2buf.Episode(
+        observation={"at": (np.stack([count, -count], 1) % 2).astype(achieved), "to": np.full((8, 3), 9, desired)},
+        action=count,
+        reward=np.zeros(8, desired),
+        discount=np.ones(8, np.float32),
+        is_last=count == 7,
+    )
+
+    def met(observation: Any, action: Any, after: Any) -> Any:
+        return (after["at"] == after["to"][:, [elements[0], elements[1]]]).all(1)
+
+    buffer = rlds2buf.make_hindsight(
+        rlds2buf.spec_of(ep), 10, goals=[GoalMap("at", ("to", elements))], reward_fn=met, done_fn=met, seed=0
+    )
+    buffer.add(ep)
+    data = buffer.sample(100).data
+    new = data.observation["to"][:, 0] != 9
+    assert 50 < new.sum() < 100
+    last = ep.observation["at"][7].astype(desired)
+    assert (data.next_observation["to"][new][:, elements] == last).all() and data.reward.dtype == desired
+    assert (data.next_observation["to"][:, 2] == 9).all() and data.observation["to"].dtype == desired
+    reached = new & (data.next_observation["at"].astype(desired) == last).all(1)
+    assert data.reward.tolist() == reached.tolist() and (data.is_done == 1).tolist() == reached.tolist()
+
+
 def test_a_function_that_fails_leaves_the_buffer_as_it_was() -> None:
     def broken(*arguments: Any) -> Any:
         raise ZeroDivisionError("mine")

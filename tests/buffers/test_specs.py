@@ -275,3 +275,24 @@ def test_state_of_strings_is_a_copy() -> None:
     other = rlds2buf.make_circular(rlds2buf.spec_of(ep), 10)
     other.load_state_dict(state)
     assert_same_nest(other.all()._asdict(), before)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble, np.int32])
+def test_discounts_of_any_dtype(dtype: Any) -> None:
+    discount = np.array([1, 1, 0, 1], dtype)
+    ep = rlds2buf.Episode(
+        observation=np.arange(4.0),
+        action=np.zeros(4),
+        reward=np.ones(4, np.float16),
+        discount=discount,
+        is_terminal=[False, False, False, True],
+    )
+    for make in (rlds2buf.make_circular, rlds2buf.make_prioritized):
+        buffer = make(rlds2buf.spec_of(ep), 10, seed=0)
+        keys = buffer.add(ep)
+        batch = buffer.get(keys, gamma=0.5)
+        assert batch.discount.tolist() == [1, 1, 0] and batch.bootstrap_discount.tolist() == [0.5, 0.5, 0]
+        assert batch.discount.dtype == (dtype if np.dtype(dtype).kind == "f" else np.float32)
+        assert buffer.get(keys, n_step=2).discount.tolist() == [1, 0, 0]
+        assert buffer.get(keys, sequence_length=2).discount.tolist() == [[1, 1], [1, 0], [0, 0]]
+        assert batch.is_done.tolist() == [0, 0, 1]

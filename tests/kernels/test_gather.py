@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds2buf.kernels.gather import AT_LAST, AT_SLOT, BEHIND_LAST, gather_rows
+from rlds2buf.kernels.gather import AT_LAST, AT_SLOT, BEHIND_LAST, BEHIND_SLOT, gather_rows
 
 KINDS: list[tuple[Any, tuple[int, ...]]] = [
     (np.uint8, ()),
@@ -47,7 +47,7 @@ def gather(columns: list[np.ndarray], choice: list[int], slots: np.ndarray, last
 def test_every_dtype_at_once(capacity: int, count: int) -> None:
     rng = np.random.default_rng(capacity + count)
     columns, choice = [], []
-    for which in (AT_SLOT, AT_LAST, BEHIND_LAST):
+    for which in (AT_SLOT, AT_LAST, BEHIND_LAST, BEHIND_SLOT):
         for dtype, shape in KINDS:
             raw = rng.integers(
                 0, 2 if dtype is np.bool_ else 256, (capacity, *shape, np.dtype(dtype).itemsize), np.uint8
@@ -56,7 +56,8 @@ def test_every_dtype_at_once(capacity: int, count: int) -> None:
             choice.append(which)
     slots, last = rng.integers(0, capacity, count), rng.integers(0, capacity, count)
     for got, column, which in zip(gather(columns, choice, slots, last), columns, choice, strict=True):
-        rows = {AT_SLOT: slots, AT_LAST: last, BEHIND_LAST: (last + 1) % capacity}[which]
+        behind = {BEHIND_LAST: (last + 1) % capacity, BEHIND_SLOT: (slots + 1) % capacity}
+        rows = {AT_SLOT: slots, AT_LAST: last, **behind}[which]
         assert got.tobytes() == column[rows].tobytes()
 
 
