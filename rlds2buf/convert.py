@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlds2buf import __version__
@@ -14,6 +14,7 @@ from rlds2buf.check.repair import keep_final_transition, repair
 from rlds2buf.check.report import Checker, Issue, issue_of
 from rlds2buf.check.rules import ERROR
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError
 from rlds2buf.progress import Tracked
 from rlds2buf.sinks.base import Sink
@@ -127,6 +128,8 @@ def convert(
     on_invalid: str = "raise",
     final_transition: str = "drop",
     allow_nonfinite: bool = False,
+    add: Sequence[str] = (),
+    gamma: float = 0.99,
     progress: bool = False,
     overwrite: bool = False,
     resume: bool = False,
@@ -140,13 +143,17 @@ def convert(
         source: a Source, or whatever :func:`rlds2buf.open_source` takes.
         sink: a Sink; a buffer, which the episodes are added to; a list, which they are appended
             to; or a path, where a folder is written that :func:`rlds2buf.load_buffer` opens.
-        to: what is written at a path; ``"buffer"`` is the only one so far.
+        to: what is written at a path: ``"buffer"``, or ``"reverb-checkpoint"``, from which a Reverb
+            server starts (:func:`rlds2buf.push.write_checkpoint` has more options).
         on_invalid: what becomes of an episode with errors (:mod:`rlds2buf.check.rules`):
             ``"raise"`` stops, ``"skip"`` leaves it out, ``"repair"`` mends its flags from the
             record's own borders, and leaves it out if errors remain.  All is counted.
         final_transition: ``"keep"`` where the last row's action and reward are real, not padding
             (:func:`rlds2buf.check.repair.keep_final_transition`).
         allow_nonfinite: accept NaN and infinity.
+        add: returns to write as extra columns: any of ``"return_to_go"``, ``"discounted_return"``,
+            ``"cost_to_go"`` and ``"discounted_cost"`` (:func:`rlds2buf.returns.annotate`).
+        gamma: discount per step of the discounted ones.
         progress: show a bar on standard error, if that is a terminal.
         overwrite: for a path: replace what is there, once the new one is whole.
         resume: for a path: go on from an earlier conversion of the same source with the same
@@ -184,7 +191,12 @@ def convert(
         conversion = _Conversion(
             source,
             open_sink(sink, to=to, overwrite=overwrite, resume=resume),
-            {"on_invalid": on_invalid, "final_transition": final_transition, "allow_nonfinite": allow_nonfinite},
+            {
+                "on_invalid": on_invalid,
+                "final_transition": final_transition,
+                "allow_nonfinite": allow_nonfinite,
+                **({"add": [add] if isinstance(add, str) else list(add), "gamma": gamma} if add else {}),
+            },
         )
         conversion.run(progress)
         return conversion.report
@@ -203,7 +215,8 @@ class _Conversion:
     def run(self, progress: bool) -> None:
         started = time.perf_counter()
         try:
-            self.sink.open(self.source.spec, self._provenance())
+            spec, self._annotate = _annotation(self.source.spec, self.choices)
+            self.sink.open(spec, self._provenance())
             started = time.perf_counter()  # a sink loads its libraries when it is opened
             self._go_on()
             with contextlib.closing(self._episodes(progress)) as episodes:
@@ -258,6 +271,7 @@ class _Conversion:
             episode, kept = keep_final_transition(episode)
             changes += kept
         try:
+            episode = self._annotate(episode)
             items = self.sink.write(episode)
         except EpisodeError as error:
             self._refuse(issue_of(error), error)
@@ -280,6 +294,16 @@ class _Conversion:
         if self.choices["on_invalid"] == "raise":
             raise error if error is not None else issue.error()
         self.report.reject(issue)
+
+
+def _annotation(spec: StepSpec, choices: Mapping[str, Any]) -> tuple[StepSpec, Callable[[Episode], Episode]]:
+    """The spec of what is written, and what adds the columns that were asked for."""
+    if "add" not in choices:
+        return spec, lambda episode: episode
+    from rlds2buf.returns.annotate import annotate, annotated_spec
+
+    how = {"add": choices["add"], "gamma": choices["gamma"]}
+    return annotated_spec(spec, add=how["add"]), lambda episode: annotate(episode, **how)
 
 
 def _first_error(issues: list[Issue]) -> Issue | None:

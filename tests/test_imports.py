@@ -34,7 +34,7 @@ LAYERS = {
     "interruption": "",
     "progress": "interruption sources core errors",
     "summary": "sources core errors",
-    "convert": "sources check sinks progress core errors",
+    "convert": "sources check sinks returns progress core errors",
     "push": "convert sources sinks wire core errors",
     "rlds_to_reverb": "sources check sinks views wire core errors",
     "cli": "convert push summary progress interruption errors",

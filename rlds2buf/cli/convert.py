@@ -34,6 +34,14 @@ __all__ = ["command"]
     help="Whether the last row's action and reward are padding, or real.",
 )
 @nonfinite_flag
+@click.option(
+    "--add",
+    metavar="NAMES",
+    default="",
+    callback=lambda _context, _parameter, names: [name.strip() for name in names.split(",")] if names else [],
+    help="Returns to add as extra columns, with commas: return_to_go, discounted_return, cost_to_go, discounted_cost.",
+)
+@click.option("--gamma", type=float, default=0.99, show_default=True, help="Discount per step of --add.")
 @click.option("--overwrite", is_flag=True, help="Replace DST, once the new one is whole.")
 @click.option("--resume", is_flag=True, help="Go on where a killed conversion of the same data stopped.")
 @json_flag
