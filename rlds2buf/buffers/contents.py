@@ -70,6 +70,7 @@ class Contents:
         if skipped:
             store.newest += skipped
             store.oldest = store.newest
+            self.sampler.evicted(np.zeros(0, np.int64), int(store.slot_of(store.oldest)))
             self.evicted += whole.items - block.items
         first = store.write(block.columns, block.flags, own=block.own, source=block.source)
         if block.place is not None:
@@ -90,7 +91,7 @@ class Contents:
         """Drop the oldest rows."""
         if rows:
             gone = self.store.evict(rows)
-            self.sampler.evicted(gone)
+            self.sampler.evicted(gone, int(self.store.slot_of(self.store.oldest)))
             if self.hits is not None:
                 self.hits.left(gone)
             self.evicted += len(gone)
@@ -134,6 +135,8 @@ class Contents:
     def restored(self, state: Mapping[str, Any]) -> None:
         """The store was filled with a saved one's rows; `state` is what :meth:`state` gave then."""
         self.remover.restored(self.store, state)
+        if self.hits is not None:
+            self.hits = Hits(self.store.slots)
 
     def state(self) -> dict[str, Any]:
         """What neither columns nor counts say, as plain JSON values."""

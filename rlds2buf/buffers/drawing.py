@@ -144,8 +144,10 @@ class Drawing:
             return Sample(self._reader.whole(draw.slots), info)
         path, steps = self._reader.members(draw.slots)
         flat = path[np.arange(path.shape[1]) < steps[:, None]]
-        info = nest.map_structure(lambda column: np.repeat(column, steps), info._replace(table_size=0))
-        return Sample(self._reader.transitions(flat, request.view.gamma), info._replace(table_size=size))
+        repeated = {
+            name: np.repeat(getattr(info, name), steps) for name in ("key", "probability", "priority", "weight")
+        }
+        return Sample(self._reader.transitions(flat, request.view.gamma), info._replace(**repeated))
 
 
 def _enough(count: int, size: int, replace: bool, what: str) -> None:

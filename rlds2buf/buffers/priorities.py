@@ -15,6 +15,8 @@ from rlds2buf.kernels.sum_tree import SumTree, refresh_least
 
 __all__ = ["PrioritizedSampler", "checked_priorities"]
 
+_LARGEST = 1e290
+
 
 class PrioritizedSampler:
     """Transition j with probability ``p_j**alpha / sum_i p_i**alpha``.
@@ -88,11 +90,10 @@ class PrioritizedSampler:
             self._set(slots, _powers(priorities, self.alpha))
         self.count += len(slots)
 
-    def evicted(self, slots: np.ndarray) -> None:
-        """The oldest rows that start transitions left."""
+    def evicted(self, slots: np.ndarray, oldest: int) -> None:
+        """The oldest rows that start items left; the oldest row now is in slot `oldest`."""
         self._set(slots, np.zeros(len(slots)))
-        if len(slots):
-            self._first = (int(slots[-1]) + 1) % len(self.priority)
+        self._first = oldest
         self.count -= len(slots)
 
     def moved(self, store: RowStore, before: np.ndarray) -> None:
@@ -219,16 +220,18 @@ def checked_priorities(values: Any, count: int) -> np.ndarray:
     """Priorities ``[count] float64``.
 
     Raises:
-        InvalidPriority: one is negative, NaN or infinite.
+        InvalidPriority: one is negative, NaN, or above 1e290, so that sums of them stay finite.
         ValueError: there are not as many as items.
     """
     array = np.asarray(values, np.float64)
     if array.shape != (count,):
         raise ValueError(f"{count} items need as many priorities, got shape {list(array.shape)}")
-    wrong = ~(np.isfinite(array) & (array >= 0))
+    wrong = ~((array >= 0) & (array <= _LARGEST))
     if wrong.any():
         first = int(np.argmax(wrong))
-        raise InvalidPriority(f"priorities must be finite and not negative, number {first} is {array[first]}")
+        raise InvalidPriority(
+            f"priorities must be finite, not negative and at most 1e290, number {first} is {array[first]}"
+        )
     return array
 
 

@@ -49,7 +49,7 @@ class Sampler(Protocol):
     @property
     def nbytes(self) -> int: ...
     def added(self, slots: np.ndarray, priorities: np.ndarray | None = None) -> None: ...
-    def evicted(self, slots: np.ndarray) -> None: ...
+    def evicted(self, slots: np.ndarray, oldest: int) -> None: ...
     def moved(self, store: RowStore, before: np.ndarray) -> None: ...
     def reset(self, store: RowStore) -> None: ...
     def draw(self, rng: np.random.Generator, size: int, *, replace: bool = True, beta: float | None = None) -> Draw: ...
@@ -95,8 +95,8 @@ class UniformSampler:
         self.ring[: len(slots) - room] = slots[room:]
         self.count += len(slots)
 
-    def evicted(self, slots: np.ndarray) -> None:
-        """The oldest rows that start transitions left."""
+    def evicted(self, slots: np.ndarray, oldest: int) -> None:
+        """The oldest rows that start items left; the oldest row now is in slot `oldest`."""
         self.head = (self.head + len(slots)) % len(self.ring) if len(self.ring) else 0
         self.count -= len(slots)
 
@@ -157,6 +157,9 @@ class UniformSampler:
             return self.moved(store, np.zeros(0, np.int64))
         self.ring = arrays["starts"]
         self.head, self.count = 0, len(self.ring)
+        if store.flags.flags.writeable:  # rows may come at once, without a move to other slots before
+            self.ring = np.zeros(store.slots, _index_dtype(store.slots))
+            self.ring[: self.count] = arrays["starts"]
 
 
 def _index_dtype(slots: int) -> np.dtype:
