@@ -167,7 +167,7 @@ class Episodes:
         if self._growing:
             self._count -= self._growing
             kept = int(self._runs[0, self._count]) - self._position
-        old = np.sort(self._members[kept : self._filled])
+        old = self._members[kept : self._filled]
         old = old[old >= store.oldest]
         first = max(self._seen, store.oldest)
         new = store.slots_from(first, store.newest - first)

@@ -76,7 +76,7 @@ def chain_rows(flags, links, slots, place, members, runs):  # type: ignore[no-un
     Args:
         flags: ``[capacity] uint8``.
         links: ``[capacity] int64``, successor slots of rows with LINKED.
-        slots: ``[n] int64`` of rows that start transitions, oldest first; successors of each are
+        slots: ``[n] int64`` of rows that start transitions, each before its successor, which is
             among them.
         place: ``[capacity] int64``; those of `slots` are set to 0.
         members: ``[n] int64``, filled with slots, chain by chain.
