@@ -303,3 +303,30 @@ def test_strings_and_missing_rewards() -> None:
     assert batch.observation.tolist() == [[b"", b"a", b"b"], [b"b", b"c", b""]]
     assert batch.reward is None
     assert batch.is_first.tolist() == [[False, True, False], [False] * 3]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("sources", [1, 3])
+def test_reservoirs(seed: int, sources: int) -> None:
+    """What comes before is there exactly if the very step before is held; steps leave at random."""
+    rng = np.random.default_rng(seed)
+    buffer = rlds2buf.make_reservoir(SPEC, 60, seed=seed)
+    newest = np.arange(sources) * 10_000
+    ended: set[int] = set()
+    for _ in range(40):
+        count = int(rng.integers(1, 12))
+        owner = rng.integers(0, sources, count)
+        codes = rng.choice([0, 0, 0, 0, 1], count)
+        items = []
+        for source, code in zip(owner.tolist(), codes.tolist(), strict=True):
+            items.append(transition(int(newest[source]), is_done=code))
+            ended |= {int(newest[source])} if code else set()
+            newest[source] += 1
+        buffer.add(nest.map_structure(lambda *leaves: np.stack(leaves), *items), source_id=owner)
+        held = set(buffer.all().observation["count"].tolist())
+        batch = buffer.get(buffer.keys(), sequence_length=1, burn_in=4)
+        for row, mask, burn_in in zip(batch.observation["count"], batch.mask, batch.burn_in, strict=True):
+            expected = [int(row[mask][0])]
+            while len(expected) < 5 and expected[0] - 1 in held and expected[0] - 1 not in ended:
+                expected.insert(0, expected[0] - 1)
+            assert row[mask | burn_in].tolist() == expected

@@ -513,3 +513,22 @@ def test_stats() -> None:
     assert stats["num_items"] == stats["env_steps"] == 9 and stats["learning_starts"] == 4
     assert stats["policies"]["a"]["added"] == 9
     assert stats["bytes"] == stats["policies"]["a"]["bytes"] + stats["policies"]["b"]["bytes"]
+
+
+def test_reservoirs(tmp_path: Path) -> None:
+    given = {"r": (SPEC, {"kind": "reservoir", "capacity": 10}), "u": (SPEC, {"capacity": 10})}
+    buffer = rlds2buf.make_multi_agent(given, seed=0, replay_ratio=0.5)
+    for number in range(100):
+        buffer.add({"r": transition(number), "u": transition(number)})
+    assert {name: len(one) for name, one in buffer.policies.items()} == {"r": 10, "u": 10}
+    batch = buffer.sample(8)
+    assert batch.num_new == {"r": 4, "u": 4}
+    held = buffer.policies["r"].all().observation["count"]
+    assert batch["r"].data.observation["count"][:4].tolist() == held[:4].tolist()
+    assert (np.diff(held) > 0).all()
+    state = buffer.state_dict()
+    buffer.save(tmp_path / "saved")
+    later = buffer.sample(8)
+    buffer.load_state_dict(state)
+    assert_same_batch(buffer.sample(8), later)
+    assert_same_batch(rlds2buf.load_buffer(tmp_path / "saved").sample(8), later)
