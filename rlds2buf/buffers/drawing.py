@@ -144,10 +144,11 @@ class Drawing:
             return Sample(self._reader.whole(draw.slots), info)
         path, steps = self._reader.members(draw.slots)
         flat = path[np.arange(path.shape[1]) < steps[:, None]]
-        repeated = {
-            name: np.repeat(getattr(info, name), steps) for name in ("key", "probability", "priority", "weight")
-        }
-        return Sample(self._reader.transitions(flat, request.view.gamma), info._replace(**repeated))
+        key, probability, priority, weight = (
+            np.repeat(column, steps) for column in (keys, draw.probability, draw.priority, draw.weight)
+        )
+        info = SampleInfo(key, probability, priority, weight, size)
+        return Sample(self._reader.transitions(flat, request.view.gamma), info)
 
 
 def _enough(count: int, size: int, replace: bool, what: str) -> None:
