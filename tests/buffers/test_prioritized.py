@@ -562,3 +562,12 @@ def test_seed_decides() -> None:
 
     assert run(1) == run(1)
     assert run(1) != run(2)
+
+
+def test_priorities_whose_sum_would_overflow_are_refused() -> None:
+    buffer, keys = of([1.0, 1.0], alpha=1.0)
+    with pytest.raises(rlds2buf.InvalidPriority, match="1e290"):
+        buffer.update_priorities(keys, [1.0, 1e291])
+    assert priorities(buffer, keys) == [1.0, 1.0]
+    buffer.update_priorities(keys, [1e290, 1e290])
+    assert np.isfinite(buffer.sample(4).info.probability).all()
