@@ -40,6 +40,8 @@ _HOME = {
     "open_source": "sources.detect",
     "returns": "returns",
     "push": "push",
+    "serve": "serve",
+    "write_checkpoint": "push",
     "PushReport": "push",
     "rlds_to_reverb": "rlds_to_reverb",
     "sample_min_n_steps": "buffers.learner",

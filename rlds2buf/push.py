@@ -12,14 +12,16 @@ from typing import Any
 
 from rlds2buf.convert import ConvertReport, convert
 from rlds2buf.errors import SinkError
-from rlds2buf.sinks.reverb_patterns import make_pattern
+from rlds2buf.sinks.reverb_checkpoint import ReverbCheckpointSink
+from rlds2buf.sinks.reverb_patterns import PATTERN_OPTIONS, make_pattern
 from rlds2buf.sinks.reverb_priorities import Priority
 from rlds2buf.sinks.reverb_table import ReverbTableSink, ServerCount
+from rlds2buf.sinks.reverb_tables import TableSpec
 from rlds2buf.sources.base import Source
 from rlds2buf.sources.detect import open_source
 from rlds2buf.wire.reverb_insert import ServerRestarted
 
-__all__ = ["PushReport", "push"]
+__all__ = ["PushReport", "checkpoint_sink", "push", "write_checkpoint"]
 
 MAX_RESTARTS = 3
 
@@ -32,6 +34,7 @@ class PushReport:
         conversion: the ConvertReport: episodes read, written, rejected; `items` counts every item
             that the data became, whether sent now or by an earlier run.
         table: its name.
+        columns: of the items, field name to type.
         servers: per server, items before and after, and whether the counts agree.
         acknowledged: items sent in this run and acknowledged by a server.
         resumed: items passed over because the journal has them.
@@ -44,6 +47,7 @@ class PushReport:
 
     conversion: ConvertReport
     table: str
+    columns: dict[str, str]
     servers: list[ServerCount]
     acknowledged: int = 0
     resumed: int = 0
@@ -171,7 +175,11 @@ def push(
         timeout=timeout,
         allow_eviction=allow_eviction,
     )
-    how = {"on_invalid": on_invalid, "final_transition": final_transition, "allow_nonfinite": allow_nonfinite}
+    how: dict[str, Any] = {
+        "on_invalid": on_invalid,
+        "final_transition": final_transition,
+        "allow_nonfinite": allow_nonfinite,
+    }
     with contextlib.ExitStack() as stack:
         if not isinstance(source, Source):
             source = stack.enter_context(open_source(source, **options))
@@ -185,6 +193,78 @@ def push(
         wrong.report = report  # type: ignore[attr-defined]  # documented above
         raise wrong
     return report
+
+
+def write_checkpoint(
+    source: Any,
+    path: str | os.PathLike[str],
+    table: TableSpec | str = "replay",
+    *,
+    on_invalid: str = "raise",
+    final_transition: str = "drop",
+    allow_nonfinite: bool = False,
+    progress: bool = False,
+    **options: Any,
+) -> ConvertReport:
+    """Write a dataset as a Reverb checkpoint, which a server loads when it starts: no network, no server.
+
+    The items and their keys are those of :func:`push`, so pushing the same data to a server that
+    started from the checkpoint changes nothing.
+
+    Args:
+        source: a Source, or whatever :func:`rlds2buf.open_source` takes.
+        path: the folder to make, for ``DefaultCheckpointer(path)``.
+        table: the table's settings, or just its name.
+        on_invalid, final_transition, allow_nonfinite, progress: as in :func:`rlds2buf.convert`.
+        options: as for :func:`checkpoint_sink`.
+
+    Raises:
+        SnapshotExists: the folder is there already.
+        SinkError: it can't be written, or the table can't hold the items.
+        EpisodeError, SourceError, ValueError: as for :func:`push`.
+    """
+    return convert(
+        source,
+        checkpoint_sink(path, table, **options),
+        on_invalid=on_invalid,
+        final_transition=final_transition,
+        allow_nonfinite=allow_nonfinite,
+        progress=progress,
+    )
+
+
+def checkpoint_sink(
+    path: str | os.PathLike[str],
+    table: TableSpec | str = "replay",
+    *,
+    pattern: str = "trajectory",
+    priority: Priority = 1.0,
+    chunk_length: int | None = None,
+    overwrite: bool = False,
+    **options: Any,
+) -> ReverbCheckpointSink:
+    """Where :func:`write_checkpoint` writes to, for :func:`rlds2buf.convert`.
+
+    Args:
+        path: the folder to make.
+        table: the table's settings (:class:`~rlds2buf.sinks.reverb_tables.TableSpec`), or just its name.
+        pattern, priority, chunk_length: as for :func:`push`.
+        overwrite: replace what is there, once the new one is whole.
+        options: the pattern's (``sequence_length``, ``n_step``, ...), and TableSpec's (``max_size``,
+            ``sampler``, ...) where `table` is a name.
+
+    Raises:
+        ValueError: an unknown option, or one out of range.
+    """
+    shape = {name: options.pop(name) for name in PATTERN_OPTIONS if name in options}
+    if isinstance(table, str):
+        names = [field.name for field in dataclasses.fields(TableSpec) if field.name in options]
+        table = TableSpec(table, **{name: options.pop(name) for name in names})
+    if options:
+        raise ValueError(f"{', '.join(options)}: no option of a table or of its items")
+    return ReverbCheckpointSink(
+        path, table, make_pattern(pattern, **shape), priority=priority, chunk_length=chunk_length, overwrite=overwrite
+    )
 
 
 def _run(source: Source, sink: ReverbTableSink, how: dict[str, Any], progress: bool) -> PushReport:
@@ -212,6 +292,7 @@ def _report(conversion: ConvertReport, sink: ReverbTableSink, restarts: int) -> 
     return PushReport(
         conversion,
         sink.table,
+        sink.columns,
         sink.counts,
         acknowledged=sum(count.acknowledged for count in sink.counts),
         resumed=conversion.items - sink.sent,

@@ -11,7 +11,7 @@ import click
 
 from rlds2buf.errors import Rlds2bufError
 
-__all__ = ["json_flag", "nonfinite_flag", "open_source", "source_arguments"]
+__all__ = ["json_flag", "nonfinite_flag", "open_source", "pairs", "source_arguments"]
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
 nonfinite_flag = click.option("--allow-nonfinite", is_flag=True, help="Accept NaN and infinity.")
@@ -41,7 +41,7 @@ def source_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
 
     decorated: Callable[..., Any] = with_how
     for add in (
-        click.option("-O", "--option", multiple=True, callback=_pairs, metavar="NAME=VALUE", help=_OPTION_HELP),
+        click.option("-O", "--option", multiple=True, callback=pairs, metavar="NAME=VALUE", help=_OPTION_HELP),
         click.option("--format", "format_", metavar="NAME", help="The format, where looking doesn't tell."),
         click.option("--split", metavar="SPLIT", help="Which part, as in TFDS: train, train[:10%], train[5:20], a+b."),
         click.argument("source", metavar="SRC"),
@@ -53,7 +53,7 @@ def source_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
 _OPTION_HELP = "An option of the format's own reader; may be repeated."
 
 
-def _pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+def pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
     """``("a=1", "b=x")`` as ``{"a": 1, "b": "x"}``: values are JSON, or else text."""
     found: dict[str, Any] = {}
     for value in values:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlds2buf.cli.arguments import json_flag, nonfinite_flag, open_source, source_arguments
+from rlds2buf.cli.arguments import json_flag, nonfinite_flag, open_source, pairs, source_arguments
 from rlds2buf.cli.output import number, print_json, print_table
 
 if TYPE_CHECKING:
@@ -18,7 +18,21 @@ __all__ = ["command"]
 @click.command("convert")
 @source_arguments
 @click.argument("target", metavar="DST")
-@click.option("--to", type=click.Choice(["buffer"]), default="buffer", show_default=True, help="What DST becomes.")
+@click.option(
+    "--to",
+    type=click.Choice(["buffer", "reverb-checkpoint"]),
+    default="buffer",
+    show_default=True,
+    help="What DST becomes.",
+)
+@click.option(
+    "-T",
+    "--table-option",
+    multiple=True,
+    callback=pairs,
+    metavar="NAME=VALUE",
+    help="Of a reverb-checkpoint: table (its name), max_size, sampler, sequence_length, n_step, ...; may be repeated.",
+)
 @click.option(
     "--on-invalid",
     type=click.Choice(["raise", "skip", "repair"]),
@@ -45,12 +59,31 @@ __all__ = ["command"]
 @click.option("--overwrite", is_flag=True, help="Replace DST, once the new one is whole.")
 @click.option("--resume", is_flag=True, help="Go on where a killed conversion of the same data stopped.")
 @json_flag
-def command(source: str, how: dict[str, Any], target: str, to: str, as_json: bool, **choices: Any) -> None:
-    """Write SRC, checked, as DST: a folder that `rlds2buf sample` and load_buffer() open."""
-    from rlds2buf.convert import convert
+def command(
+    source: str,
+    how: dict[str, Any],
+    target: str,
+    to: str,
+    table_option: dict[str, Any],
+    as_json: bool,
+    **choices: Any,
+) -> None:
+    """Write SRC, checked, as DST.
 
+    DST becomes a folder that `rlds2buf sample` and load_buffer() open, or one from which a Reverb server starts.
+    """
+    from rlds2buf.convert import convert
+    from rlds2buf.push import checkpoint_sink
+
+    if table_option and to != "reverb-checkpoint":
+        raise click.UsageError("-T goes with --to reverb-checkpoint")
+    sink: Any = target
+    if to == "reverb-checkpoint":
+        if choices.pop("resume"):
+            raise click.UsageError("--resume goes with --to buffer")
+        sink = checkpoint_sink(target, overwrite=choices.pop("overwrite"), **table_option)
     with open_source(source, how) as opened:
-        report = convert(opened, target, to=to, progress=True, **choices)
+        report = convert(opened, sink, progress=True, **choices)
     if as_json:
         print_json(report.to_json())
     else:

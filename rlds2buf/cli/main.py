@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from rlds2buf import __version__
-from rlds2buf.cli import convert, failures, inspect, output, sample, validate
+from rlds2buf.cli import convert, failures, inspect, output, push, sample, serve, validate
 from rlds2buf.interruption import watched
 
 __all__ = ["cli", "main"]
@@ -30,7 +30,7 @@ def cli() -> None:
     """
 
 
-for command in (inspect.command, validate.command, convert.command, sample.command):
+for command in (inspect.command, validate.command, convert.command, push.command, serve.command, sample.command):
     cli.add_command(command)
 
 

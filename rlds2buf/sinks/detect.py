@@ -9,21 +9,22 @@ from rlds2buf.sinks.base import Sink
 
 __all__ = ["KINDS", "open_sink"]
 
-KINDS = ("buffer",)
+KINDS = ("buffer", "reverb-checkpoint")
 """What a path can become, as ``rlds2buf convert --to`` takes it."""
 
 
 def open_sink(target: Any, *, to: str = "buffer", overwrite: bool = False, resume: bool = False) -> Sink:
     """The sink for a target.
 
-    ======================================  ================================================
+    ======================================  ===============================================================
     target                                  sink
-    ======================================  ================================================
+    ======================================  ===============================================================
     a Sink                                  itself
     a list                                  :class:`~rlds2buf.sinks.memory.MemorySink`
     a buffer (it has ``add``, ``sample``)   :class:`~rlds2buf.sinks.buffer.BufferSink`
-    a path                                  :class:`~rlds2buf.sinks.buffer.BufferFolderSink`
-    ======================================  ================================================
+    a path                                  :class:`~rlds2buf.sinks.buffer.BufferFolderSink`, or
+                                            :class:`~rlds2buf.sinks.reverb_checkpoint.ReverbCheckpointSink`
+    ======================================  ===============================================================
 
     Args:
         target: where the episodes go.
@@ -39,6 +40,12 @@ def open_sink(target: Any, *, to: str = "buffer", overwrite: bool = False, resum
     """
     if to not in KINDS:
         raise ValueError(f"to must be one of {', '.join(KINDS)}, got {to!r}")
+    if isinstance(target, str | os.PathLike) and to == "reverb-checkpoint":
+        from rlds2buf.sinks.reverb_checkpoint import ReverbCheckpointSink
+
+        if resume:
+            raise ValueError("a Reverb checkpoint is written in one go: resume is not for it")
+        return ReverbCheckpointSink(os.fspath(target), overwrite=overwrite)
     if isinstance(target, str | os.PathLike):
         from rlds2buf.sinks.buffer import BufferFolderSink
 

@@ -6,9 +6,22 @@ from rlds2buf.sinks.reverb_pattern import Pattern
 from rlds2buf.sinks.reverb_trajectories import EpisodePattern, TrajectoryPattern
 from rlds2buf.sinks.reverb_transitions import TransitionPattern
 
-__all__ = ["PATTERNS", "make_pattern"]
+__all__ = ["PATTERNS", "PATTERN_OPTIONS", "make_pattern"]
 
 PATTERNS = ("trajectory", "transition", "episode")
+PATTERN_OPTIONS = (
+    "sequence_length",
+    "stride",
+    "pad",
+    "tile",
+    "cross_episodes",
+    "terminal_discount",
+    "policy_info",
+    "n_step",
+    "gamma",
+    "extras",
+)
+"""What :func:`make_pattern` takes beside the kind."""
 
 
 def make_pattern(

@@ -91,6 +91,7 @@ class ReverbTableSink(Sink):
         allow_eviction: push more items than the table holds, so that its remover drops some.
 
     Attributes:
+        columns: the items' columns, field name to type.
         expected: how many items will be written, if that is known; set before `open`.
         counts: one ServerCount per server, filled by `commit` and `abort`.
         notes: sentences about the table that the user should read.
@@ -130,6 +131,7 @@ class ReverbTableSink(Sink):
         self.table = table
         self.pattern = pattern
         self.counts = [ServerCount(address) for address in self.addresses]
+        self.columns: dict[str, str] = {}
         self.expected: int | None = None
         self.notes: list[str] = []
         self.episodes_without_items = 0
@@ -158,6 +160,7 @@ class ReverbTableSink(Sink):
         self._written = self.episodes_without_items = self.sent = 0
         try:
             fields = flatten_spec(self.pattern.signature(spec))
+            self.columns = {nest.path_name(path): str(field) for path, field in fields}
             columns = self.pattern.columns(spec)
         except ValueError as error:
             raise SinkError(f"{provenance['source']}: {error}") from error

@@ -1,0 +1,121 @@
+"""A Reverb server that holds a dataset, in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+from typing import Any
+
+from rlds2buf.push import PushReport, push
+from rlds2buf.reverb_tables import load, make_table
+from rlds2buf.sinks.reverb_patterns import PATTERN_OPTIONS, make_pattern
+from rlds2buf.sinks.reverb_tables import TableSpec
+from rlds2buf.sources.base import Source
+from rlds2buf.sources.detect import open_source
+
+__all__ = ["Serving", "serve", "table_of"]
+
+
+class Serving:
+    """A running server; a context manager that stops it.
+
+    Attributes:
+        address: ``localhost:port``.
+        port: the same port.
+        table: the table's settings.
+        report: of the push that filled the table.
+        checkpoint: the folder of the checkpoint written after that, or None.
+    """
+
+    def __init__(self, server: Any, table: TableSpec, report: PushReport, checkpoint: str | None) -> None:
+        self._server = server
+        self.port: int = server.port
+        self.address = f"localhost:{server.port}"
+        self.table = table
+        self.report = report
+        self.checkpoint = checkpoint
+
+    def stop(self) -> None:
+        """Stop the server; idempotent."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop()
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "address": self.address,
+            "table": self.table.name,
+            "checkpoint": self.checkpoint,
+            "push": self.report.to_json(),
+        }
+
+    def __enter__(self) -> Serving:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+
+def serve(
+    source: Any,
+    table: TableSpec | str = "replay",
+    *,
+    port: int | None = None,
+    checkpoint: str | None = None,
+    pattern: str = "trajectory",
+    progress: bool = False,
+    **options: Any,
+) -> Serving:
+    """Start a real Reverb server with a table shaped by a dataset, and fill it.
+
+    Args:
+        source: a Source, or whatever :func:`rlds2buf.open_source` takes.
+        table: the table's settings, or just its name; a `max_size` of None makes room for everything.
+        port: where it listens; None takes a free port.
+        checkpoint: folder for Reverb's checkpoints.  The latest one there is loaded first, one is
+            written once the table is filled, and clients may ask for more.
+        pattern: as for :func:`rlds2buf.push`.
+        progress: show a bar on standard error, if that is a terminal.
+        options: further ones of :func:`rlds2buf.push`.
+
+    Raises:
+        MissingDependency: dm-reverb is not installed.
+        Further, what :func:`rlds2buf.push` raises.
+    """
+    settings = TableSpec(table) if isinstance(table, str) else table
+    shape = make_pattern(pattern, **{name: options[name] for name in PATTERN_OPTIONS if name in options})
+    reverb = load("reverb", "server")
+    with contextlib.ExitStack() as stack:
+        opened = source if isinstance(source, Source) else stack.enter_context(open_source(source))
+        keeper = None if checkpoint is None else reverb.platform.checkpointers_lib.DefaultCheckpointer(checkpoint)
+        server = reverb.Server([make_table(opened, settings, shape)], port=port, checkpointer=keeper)
+        # Until the caller has it, an error stops the server.
+        guard = stack.enter_context(contextlib.ExitStack())
+        guard.callback(server.stop)
+        address = f"localhost:{server.port}"
+        options.setdefault("allow_eviction", settings.max_size is not None)
+        report = push(opened, address, settings.name, pattern=pattern, progress=progress, **options)
+        written = None if checkpoint is None else reverb.Client(address).checkpoint()
+        guard.pop_all()
+        return Serving(server, settings, report, written)
+
+
+def table_of(**settings: Any) -> TableSpec:
+    """The settings of a table, for callers that have them as words.
+
+    >>> table_of(name="replay", sampler="fifo").sampler
+    'fifo'
+    """
+    return TableSpec(**settings)
+
+
+class _CallableModule(types.ModuleType):
+    """This module, as something that can be called: once imported it stands in the function's place."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Serving:
+        return serve(*arguments, **options)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -1,0 +1,236 @@
+"""``rlds2buf push``, ``serve`` and ``convert --to reverb-checkpoint`` as they are typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import rlds2buf
+from rlds2buf.cli import reverb_arguments
+from rlds2buf.sinks.reverb_patterns import PATTERN_OPTIONS, PATTERNS
+from rlds2buf.sinks.reverb_tables import SELECTORS
+from tests.cli.run import run, start
+from tests.data import DATA, ROOT
+from tests.full.quiet import reverb, reverb_utils, tf_agents_rlds_to_reverb
+from tests.full.rlds_data import SHARED, mended
+from tests.full.servers import ServerProcess
+
+CARTPOLE = DATA / "rlds" / SHARED["cartpole"]
+HOPPER = DATA / "d4rl" / "hopper_medium-v2.hdf5"
+BRIDGE = DATA / "rlds" / SHARED["bridge"]
+
+
+@pytest.fixture(scope="module")
+def server():
+    blocked = {"name": "blocked", "limiter": ["Queue", 3]}
+    with ServerProcess([{"name": "replay"}, {"name": "small", "max_size": 5}, blocked]) as process:
+        yield process
+
+
+@pytest.fixture(autouse=True)
+def emptied(request):
+    if "server" in request.fixturenames:
+        client = reverb.Client(request.getfixturevalue("server").address)
+        for table in client.server_info():
+            client.reset(table)
+
+
+def test_choices_are_those_of_the_library():
+    options = {option.name: option for option in _options(reverb_arguments.pattern_options)}
+    assert list(options["pattern"].type.choices) == list(PATTERNS)
+    assert set(options) == {"pattern", "priority", "chunk_length", *PATTERN_OPTIONS}
+    options = {option.name: option for option in _options(reverb_arguments.table_options)}
+    assert list(options["sampler"].type.choices) == list(options["remover"].type.choices) == list(SELECTORS)
+
+
+def _options(decorate):
+    import click
+
+    return click.command()(decorate(lambda **given: None)).params
+
+
+def test_push_says_what_it_did(server, capsys):
+    result = run(capsys, "push", HOPPER, "--server", server.address, "--table", "replay")
+    assert result.code == 0
+    items = reverb.Client(server.address).server_info()["replay"].current_size
+    assert items > 800
+    for words in (f"items         {items:,}", f"{server.address}  0  ->  {items:,}  items", "items will be pushed"):
+        assert words in result.out
+    again = run(capsys, "push", HOPPER, "--server", f"reverb://{server.address}", "--table", "replay", "--json").json
+    assert again["already_there"] == again["items"] == items and again["agrees"] is True
+
+
+def test_push_takes_every_kind_of_item(server, capsys, tmp_path):
+    common = ["push", HOPPER, "--server", server.address, "--table", "replay", "--json"]
+    rows = rlds2buf.open_source(HOPPER).num_steps
+    for arguments, items in [
+        (["--sequence-length", 3, "--stride", 2], None),
+        (["--sequence-length", 2000, "--pad"], 2),
+        (["--sequence-length", 2000, "--pad", "--tile"], rows),
+        (["--cross-episodes"], rows - 1),
+        (["--pattern", "transition", "--n-step", 3, "--gamma", 0.9], rows - 2),
+        (["--pattern", "episode"], 2),
+        (["--priority", "2.5", "--chunk-length", 4], rows - 2),
+        (["--priority", "discount", "--resume", tmp_path / "journal"], rows - 2),
+    ]:
+        found = run(capsys, *common, *arguments).json
+        assert found["agrees"] and (items is None or found["items"] == items), arguments
+    assert run(capsys, *common, "--priority", "discount", "--resume", tmp_path / "journal").json["acknowledged"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "kind", "words"),
+    [
+        (["--table", "other"], 4, "SinkError", "no table 'other'"),
+        (["--table", "small"], 4, "SinkError", "holds at most 5 items"),
+        (["--table", "blocked", "--timeout", "0.5"], 4, "WriteTimeout", "rate limiter"),
+        (["--table", "replay", "--stride", "0"], 2, "ValueError", "stride"),
+        (["--table", "replay", "--priority", "nothing"], 1, "EpisodeError", "one number per step"),
+        (["--table", "replay", "--server", "nowhere"], 2, "ValueError", "HOST:PORT"),
+        (["--table", "replay", "--server", "localhost:1", "--timeout", "0.5"], 4, "ServerUnavailable", "localhost:1"),
+        (["--table", "replay", "--split", "train"], 2, "ValueError", "no splits"),
+    ],
+)
+def test_push_fails_with_one_sentence(server, capsys, arguments, code, kind, words):
+    servers = [] if "--server" in arguments else ["--server", server.address]
+    result = run(capsys, "push", HOPPER, *servers, *arguments, "--json")
+    assert result.code == code, result.err
+    assert result.json["class"] == kind and words in result.json["error"]
+    assert result.err.startswith("rlds2buf: ")
+
+
+def test_push_of_invalid_data(server, capsys):
+    result = run(capsys, "push", BRIDGE, "--server", server.address, "--table", "replay")
+    assert result.code == 1 and "episode 0" in result.err
+    result = run(
+        capsys, "push", BRIDGE, "--server", server.address, "--table", "replay", "--on-invalid", "repair", "--json"
+    )
+    assert result.json["items"] == 25 * 9 and result.json["agrees"]
+
+
+def test_push_needs_no_tensorflow(server):
+    code = f"""
+import sys
+from rlds2buf.cli.main import main
+code = main(["push", {str(CARTPOLE)!r}, "--server", "{server.address}", "--table", "replay"])
+print(code, sorted({{"tensorflow", "reverb", "tf_agents", "tensorflow_datasets", "h5py"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines()[-1] == "0 []", done.stdout + done.stderr
+
+
+def test_push_to_a_server_that_stops_ends(server):
+    process = start("push", HOPPER, "--server", server.address, "--table", "blocked", "--timeout", "2")
+    client = reverb.Client(server.address)
+    while client.server_info()["blocked"].current_size < 3:
+        time.sleep(0.02)
+    server.stop()
+    begun = time.monotonic()
+    try:
+        _, err = process.communicate(timeout=60)
+    finally:
+        server.go_on()
+    assert process.returncode == 4 and time.monotonic() - begun < 15
+    assert "no answer within 2 s" in err and "Traceback" not in err
+
+
+def test_push_that_is_interrupted_ends(server):
+    process = start("push", HOPPER, "--server", server.address, "--table", "blocked")
+    client = reverb.Client(server.address)
+    while client.server_info()["blocked"].current_size < 3:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and "Traceback" not in err
+
+
+def test_convert_to_a_checkpoint(capsys, tmp_path):
+    target = tmp_path / "seed"
+    common = ["convert", HOPPER, target, "--to", "reverb-checkpoint", "--json"]
+    found = run(capsys, *common, "-T", "table=hopper", "-T", "sampler=prioritized", "-T", "sequence_length=3").json
+    assert found["items"] == found["steps"] - 4
+    looked = run(capsys, "inspect", target, "--json").json
+    assert looked["format"] == "reverb-checkpoint" and looked["episodes"] == found["items"]
+    assert looked["details"]["table"] == "hopper"
+    for arguments, code in [
+        ([], 5),
+        (["--overwrite", "-T", "colour=red"], 2),
+        (["--overwrite", "-T", "sampler=random"], 2),
+        (["--overwrite", "--resume"], 2),
+        (["--overwrite", "-T", "max_size=3"], 4),
+    ]:
+        assert run(capsys, *common, *arguments).code == code, arguments
+    assert run(capsys, "convert", HOPPER, tmp_path / "b", "-T", "table=x").code == 2
+    assert run(capsys, *common, "--overwrite").json["items"] == found["steps"] - 2
+    assert os.listdir(tmp_path) == ["seed"]
+    assert run(capsys, *common, "--overwrite").code == 0
+
+
+class TestServe:
+    def begin(self, *arguments):
+        process = start("serve", *arguments)
+        readable, _, _ = select.select([process.stdout], [], [], 120)
+        line = process.stdout.readline() if readable else ""
+        if not line:
+            process.kill()
+            pytest.fail(f"serve said nothing: {process.communicate()}")
+        return process, line
+
+    def end(self, process, number=signal.SIGINT):
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    def test_the_table_is_there_until_it_is_interrupted(self, tmp_path):
+        folder = tmp_path / "checkpoints"
+        arguments = [CARTPOLE, "--table", "cart", "--sampler", "fifo", "--checkpoint", folder, "--json"]
+        process, line = self.begin(*arguments)
+        found = json.loads(line)
+        client = reverb.Client(found["address"])
+        info = client.server_info()["cart"]
+        items = found["push"]["items"]
+        assert info.current_size == info.max_size == items and info.sampler_options.fifo
+        assert found["push"]["columns"]["action"].startswith("float32[2")
+        sample = next(iter(client.sample("cart", emit_timesteps=False)))
+        assert sample.data[0].tolist() == [0, 1]
+        assert os.path.isdir(found["checkpoint"])
+        code, out, err = self.end(process)
+        assert (code, out) == (0, "") and "Traceback" not in err
+        # The next one starts from the checkpoint, and has nothing to add.
+        process, line = self.begin(*arguments)
+        assert json.loads(line)["push"]["already_there"] == items
+        assert self.end(process, signal.SIGTERM)[0] == 0
+
+    def test_tf_agents_own_util_takes_the_table(self, tmp_path):
+        # What TF-Agents compares is the signature; the data are flattened so that its util can read them.
+        dataset = mended("hopper-v2")
+        process, line = self.begin(DATA / "rlds" / SHARED["hopper-v2"], "--max-size", "5000", "--json")
+        found = json.loads(line)
+        client = reverb.Client(found["address"])
+        before = client.server_info()["replay"].current_size
+        observer = reverb_utils.ReverbAddTrajectoryObserver(client, "replay", sequence_length=2)
+        count = tf_agents_rlds_to_reverb.push_rlds_to_reverb(dataset, observer)
+        observer.close()
+        assert client.server_info()["replay"].current_size == before + count - 2
+        assert self.end(process)[0] == 0
+
+    def test_as_text(self):
+        process, line = self.begin(HOPPER, "--max-size", "100", "--sequence-length", "5")
+        assert line.startswith(f"{HOPPER} -> reverb://localhost:")
+        while not line.startswith("serving table replay at localhost:"):
+            line = process.stdout.readline()
+        address = line.split()[4].rstrip(";")
+        assert reverb.Client(address).server_info()["replay"].current_size == 100
+        assert self.end(process)[0] == 0
+
+    def test_what_can_not_be_served(self, capsys):
+        assert run(capsys, "serve", "nothing-there").code == 3
+        assert run(capsys, "serve", HOPPER, "--samples-per-insert", "3").code == 2
+        assert run(capsys, "serve", BRIDGE).code == 1
