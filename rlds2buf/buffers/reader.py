@@ -15,12 +15,11 @@ from rlds2buf.core.fields import TERMINATED
 from rlds2buf.core.sample import Trajectory, Transition
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.kernels.chain import CODE, finish, walk
-from rlds2buf.kernels.gather import AT_LAST, AT_SLOT, BEHIND_LAST, BEHIND_SLOT, gather_rows
+from rlds2buf.kernels.gather import ALIGN, AT_LAST, AT_SLOT, BEHIND_LAST, BEHIND_SLOT, gather_rows
 
 __all__ = ["Reader", "discounted"]
 
 _NO_LINKS = np.zeros(0, np.int64)
-_ALIGN = 64
 
 
 class Reader:
@@ -216,9 +215,9 @@ class Reader:
             self._refresh()
         whole_own = store.num_own > 0 and store.num_own == store.num_rows
         plan = self._plan(whole_own, len(slots), leaves)
-        block = np.empty(plan.size, np.uint8)
-        gather_rows(plan.addresses, plan.row_bytes, plan.choice, slots, last, store.slots, block, plan.offsets)
-        arrays = [np.ndarray(shape, dtype, block, offset) for shape, dtype, offset in plan.views]
+        block = np.empty(plan.size + ALIGN, np.uint8)
+        skip = gather_rows(plan.addresses, plan.row_bytes, plan.choice, slots, last, store.slots, block, plan.offsets)
+        arrays = [np.ndarray(shape, dtype, block, offset + skip) for shape, dtype, offset in plan.views]
         flags = arrays.pop()
         if store.num_own and not whole_own and store.own is not None:
             following = arrays[plan.first_next : plan.first_next + len(store.own)]
@@ -281,7 +280,7 @@ class _Plan:
         self.addresses = np.array([column.ctypes.data for column in columns], np.int64)
         self.row_bytes = np.array(widths, np.int64)
         self.choice = np.array(choice, np.uint8)
-        ends = np.cumsum([-(-size * width // _ALIGN) * _ALIGN for width in widths])
+        ends = np.cumsum([-(-size * width // ALIGN) * ALIGN for width in widths])
         self.size = int(ends[-1])
         self.offsets = np.concatenate([[0], ends[:-1]]).astype(np.int64)
         self.views = [

@@ -13,10 +13,14 @@ import numba
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-__all__ = ["AT_LAST", "AT_SLOT", "BEHIND_LAST", "BEHIND_SLOT", "gather_rows"]
+__all__ = ["ALIGN", "AT_LAST", "AT_SLOT", "BEHIND_LAST", "BEHIND_SLOT", "gather_rows"]
 
 AT_SLOT, AT_LAST, BEHIND_LAST, BEHIND_SLOT = 0, 1, 2, 3
 """Which of an item's rows a column gives: its first, its last, or the one behind one of these."""
+
+
+ALIGN = 64
+"""Where parts of a batch start: a cache line, and what other frameworks want of memory that they borrow."""
 
 
 @intrinsic
@@ -43,10 +47,15 @@ def gather_rows(addresses, row_bytes, choice, slots, last, capacity, out, offset
         slots: ``[B] int64``, each item's first row.
         last: ``[B] int64``, each item's last row (or any other); the same array for items of one row.
         capacity: rows in the ring, behind the last of which the first follows.
-        out: ``uint8``, large enough for all parts.
-        offsets: ``[C] int64``, where each column's part ``[B]`` starts in `out`.
+        out: ``uint8``, large enough for all parts and ALIGN bytes more.
+        offsets: ``[C] int64``, where each column's part ``[B]`` starts, counted from the first byte
+            of `out` at an address that is a multiple of ALIGN.
+
+    Returns:
+        The index of that byte.
     """
-    base = out.ctypes.data
+    skip = -out.ctypes.data % ALIGN
+    base = out.ctypes.data + skip
     for c in range(addresses.shape[0]):
         to, of, size, which = base + offsets[c], addresses[c], row_bytes[c], choice[c]
         behind = 1 if which == BEHIND_LAST or which == BEHIND_SLOT else 0
@@ -54,6 +63,7 @@ def gather_rows(addresses, row_bytes, choice, slots, last, capacity, out, offset
             _gather_column(to, of, size, slots, behind, capacity)
         else:
             _gather_column(to, of, size, last, behind, capacity)
+    return skip
 
 
 @numba.njit(nogil=True, cache=True)

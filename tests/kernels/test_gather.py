@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds2buf.kernels.gather import AT_LAST, AT_SLOT, BEHIND_LAST, BEHIND_SLOT, gather_rows
+from rlds2buf.kernels.gather import ALIGN, AT_LAST, AT_SLOT, BEHIND_LAST, BEHIND_SLOT, gather_rows
 
 KINDS: list[tuple[Any, tuple[int, ...]]] = [
     (np.uint8, ()),
@@ -31,9 +31,12 @@ def gather(columns: list[np.ndarray], choice: list[int], slots: np.ndarray, last
     widths = [column.itemsize * int(np.prod(column.shape[1:])) for column in columns]
     sizes = [-(-width * len(slots) // 64) * 64 + 64 for width in widths]
     offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-    out = np.full(sum(sizes), 0xAB, np.uint8)
+    out = np.full(sum(sizes) + ALIGN, 0xAB, np.uint8)
     addresses = np.array([column.ctypes.data for column in columns], np.int64)
-    gather_rows(addresses, np.array(widths, np.int64), np.array(choice, np.uint8), slots, last, capacity, out, offsets)
+    row_bytes = np.array(widths, np.int64)
+    skip = gather_rows(addresses, row_bytes, np.array(choice, np.uint8), slots, last, capacity, out, offsets)
+    assert 0 <= skip < ALIGN and (out.ctypes.data + skip) % ALIGN == 0
+    out = out[skip:]
     parts = []
     for column, width, offset, size in zip(columns, widths, offsets, sizes, strict=True):
         used = width * len(slots)
