@@ -1,4 +1,5 @@
-"""What is collected where: tests/full needs TensorFlow and Reverb, tests/minari Minari, tests/torch PyTorch."""
+"""What is collected where: tests/full needs TensorFlow and Reverb, tests/minari Minari, tests/torch PyTorch,
+tests/jax JAX."""
 
 from __future__ import annotations
 
@@ -11,3 +12,5 @@ if importlib.util.find_spec("minari") is None:
     collect_ignore_glob.append("minari/*")
 if importlib.util.find_spec("torch") is None:
     collect_ignore_glob.append("torch/*")
+if importlib.util.find_spec("jax") is None:
+    collect_ignore_glob.append("jax/*")
