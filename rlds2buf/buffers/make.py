@@ -324,6 +324,7 @@ def empty_like(kind: str, spec: StepSpec, options: dict[str, Any], *, seed: int 
     Raises:
         SnapshotCorrupt: there is no such kind, or its options don't fit.
         SnapshotError: it needs functions that were not given.
+        TypeError: it takes none, and some were given.
     """
     from rlds2buf.buffers.make_reservoir import make_reservoir
 
@@ -334,7 +335,10 @@ def empty_like(kind: str, spec: StepSpec, options: dict[str, Any], *, seed: int 
         "prioritized": make_prioritized,
         "reservoir": make_reservoir,
     }
-    if kind.startswith("hindsight") and not {"reward_fn", "done_fn"} <= set(options):
+    functions = {"reward_fn", "done_fn"} & set(options)
+    if functions and kind in makers and not kind.startswith("hindsight"):
+        raise TypeError(f"a {kind} buffer takes no {' or '.join(sorted(functions))}: it knows no goals")
+    if kind.startswith("hindsight") and len(functions) < 2:
         raise SnapshotError(
             "functions are not saved with a hindsight buffer: use load_buffer(path, reward_fn=..., done_fn=...)"
         )

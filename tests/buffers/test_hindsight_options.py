@@ -66,6 +66,12 @@ def test_opening_needs_the_functions(kind: str, given: dict[str, Any], tmp_path:
         rlds2buf.load_buffer(tmp_path / "saved", **given)
 
 
+def test_other_buffers_take_no_functions(tmp_path: Path) -> None:
+    rlds2buf.make_circular(SPEC, 10).save(tmp_path / "saved")
+    with pytest.raises(TypeError, match="circular buffer takes no done_fn or reward_fn"):
+        rlds2buf.load_buffer(tmp_path / "saved", reward_fn=reward_fn, done_fn=done_fn)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("view", [{}, {"n_step": 3, "gamma": 0.5}], ids=str)
 def test_several_at_once_are_the_same(kind: str, view: dict[str, Any]) -> None:
