@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from rlds2buf.wire.reverb_chunks import encode_chunk
+from rlds2buf.wire.reverb_chunks import ChunkEncoder
 from rlds2buf.wire.reverb_insert import Request
 from rlds2buf.wire.reverb_items import ItemEncoder, RowSpan
 
@@ -66,6 +66,7 @@ class RequestBuilder:
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self._encoder = encoder
+        self._chunk_encoder = ChunkEncoder()
         self._chunk_length = chunk_length
         self._send = send
         self._mark = mark
@@ -101,7 +102,8 @@ class RequestBuilder:
         """
         rows = len(tensors[0])
         borders = np.append(np.arange(0, rows, self._chunk_length, dtype=np.int64), rows)
-        names = chunk_keys(len(borders) - 1)
+        chunk_names = chunk_keys(len(borders) - 1)
+        names, cuts = chunk_names.tolist(), borders.tolist()
         row_bytes = max(1, sum(tensor.nbytes for tensor in tensors) // rows)
         first_row = np.minimum.reduce([span.starts for span in spans])
         last_row = np.maximum.reduce([span.stops for span in spans]) - 1
@@ -113,30 +115,30 @@ class RequestBuilder:
             low = int(first_row[done]) // self._chunk_length
             high = int(last_row[stop - 1]) // self._chunk_length + 1
             for number in range(max(sent, low), high):
-                a, b = int(borders[number]), int(borders[number + 1])
-                chunk = encode_chunk(int(names[number]), episode_id, a, [tensor[a:b] for tensor in tensors])
+                a, b = cuts[number], cuts[number + 1]
+                chunk = self._chunk_encoder.encode(names[number], episode_id, a, [tensor[a:b] for tensor in tensors])
                 kept[number] = chunk
                 self._chunks.append(chunk)
                 self._bytes += len(chunk)
             sent = max(sent, high)
-            shift = self._rows - int(borders[low])
+            shift = self._rows - cuts[low]
             self._parts.append(
                 _Part(
                     keys[done:stop],
                     priorities[done:stop],
                     [RowSpan(span.starts[done:stop] + shift, span.stops[done:stop] + shift) for span in spans],
                     borders[low:high] + shift,
-                    names[low:high],
+                    chunk_names[low:high],
                 )
             )
-            self._rows += int(borders[high] - borders[low])
+            self._rows += cuts[high] - cuts[low]
             self._items += stop - done
             done = stop
             if done < len(keys):
                 needed = int(first_row[done]) // self._chunk_length
                 kept = {number: chunk for number, chunk in kept.items() if number >= needed}
                 if self._full():
-                    self._hand_out([int(names[number]) for number in kept], list(kept.values()))
+                    self._hand_out([names[number] for number in kept], list(kept.values()))
         self._marks.append(mark)
         if self._full():
             self.flush()
@@ -169,7 +171,7 @@ class RequestBuilder:
         )
         request = Request(
             chunks=self._chunks,
-            items=items.tobytes(),
+            items=items,
             keys=keys.tolist(),
             carry=self._carry,
             keep=keep,

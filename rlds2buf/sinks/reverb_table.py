@@ -28,7 +28,7 @@ from rlds2buf.wire.reverb_signature import differences, flatten_signature, flatt
 
 __all__ = ["ReverbTableSink", "ServerCount"]
 
-ABORT_SECONDS = 5.0
+ABORT_SECONDS = 2.0
 
 _LOG = logging.getLogger("rlds2buf")
 

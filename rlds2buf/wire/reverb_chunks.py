@@ -13,13 +13,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from rlds2buf.errors import MissingDependency, SourceFormatError
 
-__all__ = ["TENSOR_DTYPES", "decode_tensor", "encode_chunk", "encode_varint", "tensor_dtype"]
+__all__ = ["TENSOR_DTYPES", "ChunkEncoder", "decode_tensor", "encode_varint", "tensor_dtype"]
 
 TENSOR_DTYPES: Final = {
     "float32": 1,
@@ -40,6 +40,10 @@ TENSOR_DTYPES: Final = {
 }
 """numpy dtype name to TensorFlow's DataType number; ``object`` stands for byte strings."""
 
+_WORTH: Final = 0.95
+_TRIALS: Final = 15
+"""A column that does not become smaller than this part of itself is tried again after so many chunks."""
+
 _NAMES: Final = {number: name for name, number in TENSOR_DTYPES.items()}
 _STRING: Final = TENSOR_DTYPES["object"]
 
@@ -50,14 +54,18 @@ def encode_varint(value: int) -> bytes:
     >>> encode_varint(300)
     b'\\xac\\x02'
     """
-    if value < 0x80:
-        return bytes((value,))
+    if value < _MANY:
+        return _SHORT[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+_MANY: Final = 1 << 12
+_SHORT: Final = [bytes((i,)) if i < 0x80 else bytes((i & 0x7F | 0x80, i >> 7)) for i in range(_MANY)]
 
 
 def tensor_dtype(dtype: np.dtype) -> int:
@@ -75,53 +83,113 @@ def tensor_dtype(dtype: np.dtype) -> int:
     return number
 
 
-def encode_chunk(key: int, episode_id: int, start: int, columns: Sequence[np.ndarray]) -> bytes:
-    """A ``ChunkData`` message.
+class ChunkEncoder:
+    """Encodes chunks of the same columns, one after the other.
 
-    Args:
-        key: uint64; the chunk's name, by which items point at it.
-        episode_id: uint64; Reverb counts a table's episodes by it.
-        start: the row of the episode at which the chunk starts.
-        columns: arrays ``[rows, ...]`` of equal length, at least one row.
+    What does not change from chunk to chunk (the head of a tensor, a column of step types in the
+    middle of an episode) is not made again, and a column that did not get smaller is stored as it is
+    the next few times.
 
-    Raises:
-        MissingDependency: no snappy codec is installed.
-        ValueError: a dtype that Reverb can't hold.
+    >>> from rlds2buf.wire.reverb_messages import message
+    >>> chunk = message("ChunkData", ChunkEncoder().encode(7, 1, 0, [np.arange(3.0)]))
+    >>> chunk.chunk_key, decode_tensor(chunk.data.tensors[0])
+    (7, array([0., 1., 2.]))
     """
-    compress = _snappy().compress_raw
-    tensors: list[Any] = []
-    size = raw_size = 0
-    for column in columns:
-        head = _tensor_head(column.dtype, column.shape)
-        if column.dtype == object:
-            content: Any = _encode_strings(column)
-            raw_size += len(content)
-        else:
-            content = compress(np.ascontiguousarray(column).reshape(-1).view(np.uint8))
-            raw_size += column.nbytes
+
+    def __init__(self) -> None:
+        self._last: list[_Encoded] = []
+        self._stored: list[int] = []  # how many more times each column is not worth compressing
+        self._compress = _snappy().compress_raw
+
+    def encode(self, key: int, episode_id: int, start: int, columns: Sequence[np.ndarray]) -> bytes:
+        """A ``ChunkData`` message.
+
+        Args:
+            key: uint64; the chunk's name, by which items point at it.
+            episode_id: uint64; Reverb counts a table's episodes by it.
+            start: the row of the episode at which the chunk starts.
+            columns: arrays ``[rows, ...]`` of equal length, at least one row.
+
+        Raises:
+            MissingDependency: no snappy codec is installed.
+            ValueError: a dtype that Reverb can't hold.
+        """
+        if len(self._last) != len(columns):
+            self._last = [_Encoded()] * len(columns)
+            self._stored = [0] * len(columns)
+        tensors: list[Any] = []
+        size = raw_size = 0
+        for i, column in enumerate(columns):
+            encoded = self._tensor(i, column)
+            tensors += encoded.parts
+            size += encoded.size
+            raw_size += len(encoded.raw)
+        span = b"".join(
+            (
+                b"\x08" + encode_varint(episode_id),
+                b"\x10" + encode_varint(start),
+                b"\x18" + encode_varint(start + len(columns[0]) - 1),
+            )
+        )
+        return b"".join(
+            (
+                b"\x08" + encode_varint(key),
+                b"\x12" + encode_varint(len(span)),
+                span,
+                b"\x2a" + encode_varint(size),
+                *tensors,
+                b"\x30" + encode_varint(len(columns)),
+                b"\x38" + encode_varint(raw_size),
+            )
+        )
+
+    def _tensor(self, i: int, column: np.ndarray) -> _Encoded:
+        last = self._last[i]
+        raw = _encode_strings(column) if column.dtype == object else column.tobytes()
+        same = column.shape == last.shape and column.dtype is last.dtype
+        if same and raw == last.raw:
+            return last
+        head = last.head if same else _tensor_head(column.dtype, column.shape)
+        content = raw if column.dtype == object else self._pack(i, raw)
         length = b"\x22" + encode_varint(len(content))
         total = len(head) + len(length) + len(content)
         lead = b"\x0a" + encode_varint(total)
-        tensors += (lead, head, length, content)
-        size += len(lead) + total
-    span = b"".join(
-        (
-            b"\x08" + encode_varint(episode_id),
-            b"\x10" + encode_varint(start),
-            b"\x18" + encode_varint(start + len(columns[0]) - 1),
-        )
-    )
-    return b"".join(
-        (
-            b"\x08" + encode_varint(key),
-            b"\x12" + encode_varint(len(span)),
-            span,
-            b"\x2a" + encode_varint(size),
-            *tensors,
-            b"\x30" + encode_varint(len(columns)),
-            b"\x38" + encode_varint(raw_size),
-        )
-    )
+        encoded = _Encoded(column.shape, column.dtype, raw, head, (lead, head, length, content), len(lead) + total)
+        self._last[i] = encoded
+        return encoded
+
+    def _pack(self, i: int, raw: bytes) -> Any:
+        if self._stored[i]:
+            self._stored[i] -= 1
+            return _stored(raw)
+        packed = self._compress(raw)
+        if len(packed) > _WORTH * len(raw):
+            self._stored[i] = _TRIALS
+        return packed
+
+
+def _stored(raw: bytes) -> bytes:
+    """Snappy's form of bytes that are not compressed: one literal."""
+    last = len(raw) - 1
+    if last < 0:
+        return b"\x00"
+    if last < 60:
+        tag = bytes((last << 2,))
+    else:
+        width = (last.bit_length() + 7) // 8
+        tag = bytes(((59 + width) << 2,)) + last.to_bytes(width, "little")
+    return encode_varint(len(raw)) + tag + raw
+
+
+class _Encoded(NamedTuple):
+    """A tensor of the last chunk: what it was made from, and its bytes."""
+
+    shape: tuple[int, ...] | None = None
+    dtype: np.dtype | None = None
+    raw: bytes = b""
+    head: bytes = b""
+    parts: tuple[Any, ...] = ()
+    size: int = 0
 
 
 def decode_tensor(tensor: Any, *, delta_encoded: bool = False) -> np.ndarray:

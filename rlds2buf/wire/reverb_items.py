@@ -70,7 +70,7 @@ class ItemEncoder:
     ...                        np.array([0, 4, 8]), np.array([100, 101], np.uint64))
     >>> from rlds2buf.wire.reverb_messages import message
     >>> [[len(column.chunk_slices) for column in item.flat_trajectory.columns]
-    ...  for item in message("InsertStreamRequest", data.tobytes()).items]
+    ...  for item in message("InsertStreamRequest", data).items]
     [[1, 1], [2, 2]]
     """
 
@@ -90,7 +90,7 @@ class ItemEncoder:
         chunk_keys: np.ndarray,
         *,
         times: np.ndarray | None = None,
-    ) -> np.ndarray:
+    ) -> bytes:
         """Encode I items that point into J consecutive chunks.
 
         Args:
@@ -102,18 +102,13 @@ class ItemEncoder:
             times: ``[I] int64`` nanoseconds since 1970, if items are timed.
 
         Returns:
-            uint8: the ``items`` field of an ``InsertStreamRequest``, I times.
+            The ``items`` field of an ``InsertStreamRequest``, I times.
         """
         firsts = [np.searchsorted(chunk_starts, span.starts, side="right") - 1 for span in spans]
         lasts = [np.searchsorted(chunk_starts, span.stops - 1, side="right") - 1 for span in spans]
-        shapes = np.stack([last - first + 1 for first, last in zip(firsts, lasts, strict=True)], axis=1)
-        kinds, which = np.unique(shapes, axis=0, return_inverse=True)
-        which = which.reshape(-1)  # numpy 2.0 gave it another shape
-        templates = [self._template(tuple(kind.tolist())) for kind in kinds]
-        sizes = np.array([len(template.row) for template in templates], np.int64)
-        offsets = np.zeros(len(keys) + 1, np.int64)
-        np.cumsum(sizes[which], out=offsets[1:])
-        data = np.empty(offsets[-1], np.uint8)
+        which, shapes = _kinds([last - first + 1 for first, last in zip(firsts, lasts, strict=True)])
+        templates = [self._template(shape) for shape in shapes]
+        blocks = []
         chunk_varints = _padded_varints(chunk_keys, _KEY_BYTES)
         key_varints = _padded_varints(keys, _KEY_BYTES)
         for number, template in enumerate(templates):
@@ -130,11 +125,8 @@ class ItemEncoder:
                 for i, (span, first) in enumerate(zip(spans, firsts, strict=True))
             ]
             self._fill(template, block, rows, [first[chosen] for first in firsts], chunk_varints)
-            if len(templates) == 1:
-                data = block.reshape(-1)
-            else:
-                data[offsets[:-1][chosen, None] + np.arange(len(template.row))] = block
-        return data
+            blocks.append(block)
+        return _in_order(blocks, which)
 
     def _fill_times(self, template: _Template, block: np.ndarray, times: np.ndarray) -> None:
         nanos = template.seconds + _TIME_BYTES + 1
@@ -216,6 +208,32 @@ class ItemEncoder:
         )
         self._templates[slices] = template
         return template
+
+
+def _kinds(slices: Sequence[np.ndarray]) -> tuple[np.ndarray, list[tuple[int, ...]]]:
+    """Which of the different combinations each item has, and those combinations."""
+    base = int(max(part.max() for part in slices)) + 1
+    code = np.zeros(len(slices[0]), np.int64)
+    for part in slices:
+        code = code * base + part
+    _, first, which = np.unique(code, return_index=True, return_inverse=True)
+    return which, [tuple(int(part[i]) for part in slices) for i in first]
+
+
+def _in_order(blocks: Sequence[np.ndarray], which: np.ndarray) -> bytes:
+    """The rows of the blocks, as `which` says whose turn it is."""
+    if len(blocks) == 1:
+        return blocks[0].tobytes()
+    views = [memoryview(block.tobytes()) for block in blocks]
+    widths = [block.shape[1] for block in blocks]
+    taken = [0] * len(blocks)
+    edges = [0, *(np.flatnonzero(np.diff(which)) + 1).tolist(), len(which)]
+    runs = []
+    for turn, start, stop in zip(which[edges[:-1]].tolist(), edges, edges[1:], strict=False):
+        begin, end = taken[turn], taken[turn] + (stop - start) * widths[turn]
+        runs.append(views[turn][begin:end])
+        taken[turn] = end
+    return b"".join(runs)
 
 
 def split_items(data: bytes) -> Iterator[bytes]:

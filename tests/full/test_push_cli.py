@@ -29,8 +29,9 @@ BRIDGE = DATA / "rlds" / SHARED["bridge"]
 
 @pytest.fixture(scope="module")
 def server():
-    blocked = {"name": "blocked", "limiter": ["Queue", 3]}
-    with ServerProcess([{"name": "replay"}, {"name": "small", "max_size": 5}, blocked]) as process:
+    # Two of them: what a broken push has left in the server's queue goes into its table later.
+    blocked = [{"name": name, "limiter": ["Queue", 3]} for name in ("blocked", "blocked too")]
+    with ServerProcess([{"name": "replay"}, {"name": "small", "max_size": 5}, *blocked]) as process:
         yield process
 
 
@@ -142,9 +143,9 @@ def test_push_to_a_server_that_stops_ends(server):
 
 
 def test_push_that_is_interrupted_ends(server):
-    process = start("push", HOPPER, "--server", server.address, "--table", "blocked")
+    process = start("push", HOPPER, "--server", server.address, "--table", "blocked too")
     client = reverb.Client(server.address)
-    while client.server_info()["blocked"].current_size < 3:
+    while client.server_info()["blocked too"].current_size < 3:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)

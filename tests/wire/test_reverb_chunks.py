@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rlds2buf.errors import SourceFormatError
-from rlds2buf.wire.reverb_chunks import TENSOR_DTYPES, decode_tensor, encode_chunk, encode_varint, tensor_dtype
+from rlds2buf.wire.reverb_chunks import TENSOR_DTYPES, ChunkEncoder, decode_tensor, encode_varint, tensor_dtype
 from rlds2buf.wire.reverb_messages import message
 
 NUMBERS = sorted(name for name in TENSOR_DTYPES if name != "object")
@@ -18,7 +18,7 @@ def decoded(chunk):
 
 
 def tensor_of(column):
-    return message("ChunkData", encode_chunk(1, 2, 0, [column])).data.tensors[0]
+    return message("ChunkData", ChunkEncoder().encode(1, 2, 0, [column])).data.tensors[0]
 
 
 @given(value=st.integers(0, 2**64 - 1))
@@ -30,7 +30,7 @@ def test_varints_are_protobufs(value):
 def test_every_dtype_comes_back(name):
     rng = np.random.default_rng(0)
     column = rng.integers(0, 2, (5, 3, 2)).astype(name)
-    chunk = message("ChunkData", encode_chunk(2**64 - 1, 2**63, 32, [column, column[:, 0, 0]]))
+    chunk = message("ChunkData", ChunkEncoder().encode(2**64 - 1, 2**63, 32, [column, column[:, 0, 0]]))
     assert (chunk.chunk_key, chunk.sequence_range.episode_id) == (2**64 - 1, 2**63)
     assert (chunk.sequence_range.start, chunk.sequence_range.end) == (32, 36)
     assert chunk.data_uncompressed_size == column.nbytes + column[:, 0, 0].nbytes
@@ -48,6 +48,29 @@ def test_any_array_comes_back(column):
     back = decode_tensor(tensor_of(column)) if len(column) else column
     assert back.dtype == column.dtype and back.shape == column.shape
     assert back.tobytes() == column.tobytes()
+
+
+@pytest.mark.parametrize("size", [0, 1, 59, 60, 61, 62, 255, 256, 257, 65535, 65536, 65537, 1 << 24, (1 << 24) + 1])
+def test_columns_that_are_not_worth_compressing(size):
+    rng = np.random.default_rng(0)
+    encoder = ChunkEncoder()
+    for _ in range(3):
+        column = rng.integers(0, 256, (1, size)).astype(np.uint8)
+        tensor = message("ChunkData", encoder.encode(1, 2, 0, [column])).data.tensors[0]
+        np.testing.assert_array_equal(decode_tensor(tensor), column)
+    assert len(tensor.tensor_content) <= size + 10
+
+
+def test_a_column_that_becomes_compressible_is_compressed_again():
+    rng = np.random.default_rng(0)
+    encoder = ChunkEncoder()
+    sizes = []
+    for number in range(40):
+        column = rng.integers(0, 256, (4, 100)).astype(np.uint8) if number < 5 else np.full((4, 100), number, np.uint8)
+        tensor = message("ChunkData", encoder.encode(1, 2, 0, [column])).data.tensors[0]
+        np.testing.assert_array_equal(decode_tensor(tensor), column)
+        sizes.append(len(tensor.tensor_content))
+    assert min(sizes[:5]) > 390 and max(sizes[16:]) < 50
 
 
 def test_columns_that_are_not_contiguous_come_back():
@@ -106,3 +129,15 @@ def test_damaged_strings_are_refused():
 def test_dtypes_that_reverb_lacks_are_refused():
     with pytest.raises(ValueError, match="datetime64"):
         tensor_dtype(np.dtype("datetime64[s]"))
+
+
+@given(data=st.data(), chunks=st.integers(1, 6))
+def test_what_is_remembered_does_not_show(data, chunks):
+    encoder = ChunkEncoder()
+    shape = hnp.array_shapes(min_dims=1, max_dims=2, min_side=1, max_side=2)
+    few = st.sampled_from([np.dtype(np.int32), np.dtype(np.float32), np.dtype(np.bool_)])
+    for number in range(chunks):
+        columns = data.draw(
+            st.lists(hnp.arrays(few, shape, elements=st.just(1) | st.just(0)), min_size=1, max_size=2), label="columns"
+        )
+        assert encoder.encode(number, 1, 0, columns) == ChunkEncoder().encode(number, 1, 0, columns)

@@ -55,7 +55,7 @@ def test_bulk_items_are_those_made_one_by_one(case, timed):
     table, columns, keys, priorities, spans, borders, chunk_keys = case
     encoder = ItemEncoder(table, columns, max_chunk_length=int(np.diff(borders).max()), timed=timed)
     times = np.arange(len(keys)) * 999_999_999 + 10**18 if timed else None
-    data = encoder.encode(keys, priorities, spans, borders, chunk_keys, times=times).tobytes()
+    data = encoder.encode(keys, priorities, spans, borders, chunk_keys, times=times)
     expected = naive(*case)
     for item, time in zip(expected, [] if times is None else times.tolist(), strict=False):
         item.inserted_at.seconds, item.inserted_at.nanos = divmod(time, 10**9)
@@ -73,7 +73,7 @@ def test_squeezed_columns_say_so():
         np.array([0, 3, 4]),
         np.array([5, 6], np.uint64),
     )
-    last = message("InsertStreamRequest", items.tobytes()).items[-1].flat_trajectory.columns
+    last = message("InsertStreamRequest", items).items[-1].flat_trajectory.columns
     assert [column.squeeze for column in last] == [True, True]
     assert [(c.chunk_slices[0].chunk_key, c.chunk_slices[0].offset) for c in last] == [(5, 2), (6, 0)]
 
@@ -88,5 +88,5 @@ def test_lengths_of_every_varint_width(length):
         np.array([0, length]),
         np.ones(1, np.uint64),
     )
-    item = message("InsertStreamRequest", items.tobytes()).items[0]
+    item = message("InsertStreamRequest", items).items[0]
     assert item.flat_trajectory.columns[0].chunk_slices[0].length == length
