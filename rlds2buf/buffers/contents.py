@@ -179,13 +179,13 @@ class Contents:
         """Say for each new explicit transition, and the ones they continue, what follows."""
         store = self.store
         count = len(block.flags)
-        goes_on = (block.flags & CODE) == CONTINUE
         if isinstance(block.source, int):
             # Of one source, each is followed by the next row; only the borders need a word.
             self._continue(block.source, first)
-            if goes_on[-1]:
+            if int(block.flags[-1]) & CODE == CONTINUE:
                 self._leave_open(block.source, first + count - 1)
             return
+        goes_on = (block.flags & CODE) == CONTINUE
         keys = np.arange(first, first + count)
         store.flags[store.slot_of(keys[goes_on])] |= np.uint8(BREAK)  # until its successor comes
         for source in np.unique(block.source):
@@ -203,11 +203,12 @@ class Contents:
             return
         if key == previous + 1:
             slot = self.store.slot_of(previous)
-            self.store.flags[slot] &= ~np.uint8(BREAK)
+            self.store.flags[slot] = int(self.store.flags[slot]) & ~BREAK
         else:
             self.store.link(np.array([previous]), np.array([key]))
 
     def _leave_open(self, source: int, key: int) -> None:
         """The source's newest transition goes on, and its successor is not here yet."""
         self.waiting[source] = key
-        self.store.flags[self.store.slot_of(key)] |= np.uint8(BREAK)
+        slot = self.store.slot_of(key)
+        self.store.flags[slot] = int(self.store.flags[slot]) | BREAK

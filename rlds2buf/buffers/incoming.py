@@ -186,16 +186,17 @@ class _Leaf:
         self._dtype = field.dtype
         self._read_as = object if field.is_string else None
         self._optional = path == ("discount",)
+        self._one = np.ones(self._single, self._dtype) if self._optional else None
 
     def find(self, data: Mapping[str, Any]) -> Any:
         """Its value in the data; None for a discount that is not given."""
+        if self._optional:
+            return data.get("discount")
         here: Any = data
         try:
             for part in self.path:
                 here = here[part]
         except (KeyError, IndexError, TypeError) as cause:
-            if self._optional:
-                return None
             what = f"the field is missing, expected {self.field}"
             raise SpecMismatch(what, path=nest.path_name(self.path), rule="spec") from cause
         return here
@@ -203,8 +204,8 @@ class _Leaf:
     def column(self, data: Mapping[str, Any], count: int | None) -> np.ndarray:
         """As a column ``[count, ...]``, or ``[1, ...]`` of a single transition (count None)."""
         value = self.find(data)
-        if value is None and self._optional:
-            return np.ones((1 if count is None else count, *self.shape), self._dtype)
+        if value is None and self._one is not None:
+            return self._one if count is None else np.ones((count, *self.shape), self._dtype)
         dtype = self._dtype
         column = value if isinstance(value, np.ndarray) else np.asarray(value, self._read_as)
         if count is None:
@@ -223,7 +224,7 @@ class _Leaf:
 def _done_codes(data: Mapping[str, Any], count: int) -> np.ndarray:
     """The codes ``[count] uint8``, as given or from terminated and truncated flags."""
     codes = data.get("is_done")
-    if count == 1 and isinstance(codes, int) and 0 <= codes <= TRUNCATED:
+    if count == 1 and isinstance(codes, int | np.integer) and 0 <= codes <= TRUNCATED:
         return np.array([codes], np.uint8)
     if codes is None:
         terminated, truncated = (np.asarray(data.get(name, False), np.bool_) for name in ("terminated", "truncated"))

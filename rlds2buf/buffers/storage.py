@@ -170,13 +170,14 @@ class RowStore:
                 self.own = [self._new(f"next_{self.names[i]}", self.fields[i]) for i in self.observation]
         if self.source is None and (source if isinstance(source, int) else source.any()):
             self.add_column("source")  # what is held already is of source 0
+        targets, values = [*self.columns, self.flags], [*coded, flags]
+        if own is not None and self.own is not None:
+            targets += self.own
+            values += own
         for slots, run in self.spans(first, count):
-            for column, rows in zip(self.columns, coded, strict=True):
-                column[slots] = rows[run]
-            self.flags[slots] = flags[run]
-            if own is not None and self.own is not None:
-                for column, rows in zip(self.own, own, strict=True):
-                    column[slots] = rows[run]
+            whole = run.stop - run.start == count
+            for column, rows in zip(targets, values, strict=True):
+                column[slots] = rows if whole else rows[run]
             if self.source is not None:
                 self.source[slots] = source if isinstance(source, int) else source[run]
         self.newest += count
