@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peers import CONTENDERS, OBSERVATION, available, columns
+from peers import OBSERVATION, available, columns
 
 import rlds2buf
 from rlds2buf import EpisodeBatch, FieldSpec, StepSpec
