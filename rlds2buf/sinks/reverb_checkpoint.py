@@ -17,7 +17,7 @@ from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SinkError, SnapshotExists
 from rlds2buf.sinks.base import Sink
-from rlds2buf.sinks.reverb_keys import keys_of, seed_of
+from rlds2buf.sinks.reverb_keys import KeyMaker
 from rlds2buf.sinks.reverb_pattern import Pattern
 from rlds2buf.sinks.reverb_priorities import Priority, check_priority, priorities_of
 from rlds2buf.sinks.reverb_requests import RequestBuilder, chunk_length_for
@@ -81,7 +81,7 @@ class ReverbCheckpointSink(Sink):
         self._files: list[_Records] = []
         self._builder: RequestBuilder | None = None
         self._signature: Any = None
-        self._seed = self._chunk_seed = self._episode_seed = 0
+        self._keys: KeyMaker | None = None
         self._written = self._items = self._clock = 0
 
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
@@ -103,11 +103,8 @@ class ReverbCheckpointSink(Sink):
             stored = ("observation", "action", "reward", "discount")
             row_bytes = sum(field.row_bytes for path, field in spec.fields() if path[0] in stored)
             self._chunk_length = chunk_length_for(row_bytes, self.pattern.chunk_steps)
-        fingerprint, final = str(provenance["fingerprint"]), str(provenance["options"].get("final_transition", "drop"))
         # The keys of a push, so that pushing the same data on top of the checkpoint changes nothing.
-        self._seed = seed_of("item", fingerprint, self.table.name, self.pattern.text, final)
-        self._episode_seed = seed_of("episode", fingerprint, self.table.name, final)
-        self._chunk_seed = seed_of("chunk", str(self._seed), str(self._chunk_length))
+        self._keys = KeyMaker(provenance, self.table.name, self.pattern.text, self._chunk_length)
         self._written = self._items = 0
         self._clock = time.time_ns()
         try:
@@ -133,7 +130,7 @@ class ReverbCheckpointSink(Sink):
             EpisodeError: it lacks a field, or its priorities are no priorities.
             SinkError: the files can't be written, or the table could not hold the items.
         """
-        assert self._builder is not None, "write before open"
+        assert self._builder is not None and self._keys is not None, "write before open"
         number = self._written if episode.index is None else episode.index
         self._written += 1
         laid = self.pattern.lay(episode)
@@ -145,13 +142,14 @@ class ReverbCheckpointSink(Sink):
                 f"{self.name}: table {self.table.name!r} would hold at most {self.table.max_size} items, and the data "
                 f"have {self._items} or more"
             )
+        keys = self._keys.episode(number, laid.tensors)
         self._builder.add(
             laid.tensors,
             laid.spans,
-            keys_of(self._seed, number, laid.numbers),
+            keys.items(laid.numbers),
             priorities,
-            episode_id=int(keys_of(self._episode_seed, number, np.zeros(1, np.int64))[0]),
-            chunk_keys=lambda count: keys_of(self._chunk_seed, number, np.arange(count)),
+            episode_id=keys.episode_id,
+            chunk_keys=keys.chunks,
             mark=number,
         )
         return items

@@ -9,15 +9,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SignatureMismatch, SinkError
 from rlds2buf.sinks.base import Sink
 from rlds2buf.sinks.reverb_journal import Journal
-from rlds2buf.sinks.reverb_keys import keys_of, seed_of, shard_of
+from rlds2buf.sinks.reverb_keys import KeyMaker
 from rlds2buf.sinks.reverb_pattern import Pattern
 from rlds2buf.sinks.reverb_priorities import Priority, check_priority, priorities_of
 from rlds2buf.sinks.reverb_requests import RequestBuilder, chunk_length_for
@@ -143,7 +141,7 @@ class ReverbTableSink(Sink):
         self._timeout = timeout
         self._allow_eviction = allow_eviction
         self._servers: list[_Server] = []
-        self._seed = self._chunk_seed = self._episode_seed = self._shard_seed = 0
+        self._keys: KeyMaker | None = None
         self._written = 0
 
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
@@ -168,12 +166,7 @@ class ReverbTableSink(Sink):
             stored = ("observation", "action", "reward", "discount")
             row_bytes = sum(field.row_bytes for path, field in spec.fields() if path[0] in stored)
             self._chunk_length = chunk_length_for(row_bytes, self.pattern.chunk_steps)
-        fingerprint = str(provenance["fingerprint"])
-        final = str(provenance["options"].get("final_transition", "drop"))
-        self._seed = seed_of("item", fingerprint, self.table, self.pattern.text, final)
-        self._episode_seed = seed_of("episode", fingerprint, self.table, final)
-        self._chunk_seed = seed_of("chunk", str(self._seed), str(self._chunk_length))
-        self._shard_seed = seed_of("shard", fingerprint)
+        self._keys = KeyMaker(provenance, self.table, self.pattern.text, self._chunk_length)
         self._servers = [self._server(number) for number in range(len(self.addresses))]
         states = [server.stream.connect() for server in self._servers]
         orders = [self._check(server, state, fields) for server, state in zip(self._servers, states, strict=True)]
@@ -199,27 +192,28 @@ class ReverbTableSink(Sink):
             EpisodeError: it lacks a field, or its priorities are no priorities.
             WriteTimeout, ServerUnavailable, SinkError: as the docstring of the stream says.
         """
-        assert self._journal is not None
+        assert self._journal is not None and self._keys is not None
         number = self._written if episode.index is None else episode.index
         self._written += 1
         laid = self.pattern.lay(episode)
         items = len(laid.numbers)
         self.episodes_without_items += not items
-        server = self._servers[shard_of(self._shard_seed, number, len(self._servers))]
+        server = self._servers[self._keys.shard(number, len(self._servers))]
         if number in self._journal.servers[server.number].episodes:
             return items
         priorities = priorities_of(self._priority, episode, laid)
         server.items += items
         self._refuse_overflow(server)
         self.sent += items
+        keys = self._keys.episode(number, laid.tensors)
         assert server.builder is not None
         server.builder.add(
             laid.tensors,
             laid.spans,
-            keys_of(self._seed, number, laid.numbers),
+            keys.items(laid.numbers),
             priorities,
-            episode_id=int(keys_of(self._episode_seed, number, np.zeros(1, np.int64))[0]),
-            chunk_keys=lambda count: keys_of(self._chunk_seed, number, np.arange(count)),
+            episode_id=keys.episode_id,
+            chunk_keys=keys.chunks,
             mark=(number, items),
         )
         return items

@@ -11,13 +11,14 @@ __all__ = ["Proxy"]
 
 
 class Proxy:
-    """Listens on a port of its own and passes bytes on to `address`; a context manager."""
+    """Listens on a port of its own (or on `port`) and passes bytes on to `address`; a context manager."""
 
-    def __init__(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        self._target = (host, int(port))
-        self._listener = socket.create_server(("localhost", 0))
-        self.address = f"localhost:{self._listener.getsockname()[1]}"
+    def __init__(self, address: str, port: int = 0) -> None:
+        host, _, target = address.rpartition(":")
+        self._target = (host, int(target))
+        self._listener = socket.create_server(("localhost", port))
+        self.port = self._listener.getsockname()[1]
+        self.address = f"localhost:{self.port}"
         self.connections = 0
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()

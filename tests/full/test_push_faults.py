@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from typing import Any
@@ -78,7 +79,7 @@ def wait_for_items(address: str, count: int, table: str = "plain") -> None:
 
 @pytest.fixture(scope="module")
 def server():
-    with ServerProcess(TABLES, [{"name": "other"}]) as process:
+    with ServerProcess(TABLES, [{"name": "other"}], TABLES) as process:
         yield process
 
 
@@ -93,9 +94,10 @@ def mortal(tmp_path_factory):
 def emptied(request):
     for name in ("server", "mortal"):
         if name in request.fixturenames:
-            client = reverb.Client(request.getfixturevalue(name).address)
-            for table in TABLES:
-                client.reset(table["name"])
+            addresses = request.getfixturevalue(name).addresses
+            for address in addresses[::2]:
+                for table in TABLES:
+                    reverb.Client(address).reset(table["name"])
 
 
 def push_and_die(items: int, *arguments: Any, **options: Any) -> int:
@@ -165,6 +167,41 @@ def test_cut_connections_lose_and_double_nothing(server):
     assert contents(items_in_order(server.address, "once", len(want))) == contents(want)
 
 
+def test_one_of_two_servers_is_gone_for_a_while(server, tmp_path):
+    given = many(200)
+    journal = tmp_path / "journal"
+    with Proxy(server.addresses[2]) as proxy:
+        both = [server.address, proxy.address]
+        pushing = Pushing(given, both, "plain", timeout=2, resume=journal)
+        wait_for_items(server.addresses[2], 1)
+    with pytest.raises(ServerUnavailable, match=proxy.address) as caught:
+        pushing.result(60)
+    report = caught.value.report
+    assert [one.address for one in report.servers] == both and report.acknowledged < 200 * 299
+    with Proxy(server.addresses[2], proxy.port):
+        report = push(given, both, "plain", resume=journal)
+    assert report.agrees and report.items == 200 * 299 and report.resumed > 0
+    assert [size(server.address), size(server.addresses[2])] == [one.items for one in report.servers]
+
+
+def test_a_long_push_goes_on_reading_where_it_was(server, tmp_path, monkeypatch):
+    """From time to time everything is waited for, and what lies before need not be read again."""
+    monkeypatch.setattr(sys.modules["rlds2buf.convert"], "CHECKPOINT_SECONDS", 0.02)
+    given = many(60)
+    total = 60 * 299
+    gone_on = []
+    for attempt in range(4):
+        reverb.Client(server.address).reset("plain")
+        journal = tmp_path / f"journal{attempt}"
+        for moment in (total // 3, 2 * total // 3):
+            push_and_die(moment, given, server.address, "plain", resume=journal)
+        report = push(given, server.address, "plain", resume=journal)
+        assert report.agrees and size(server.address) == total == report.items
+        assert report.conversion.read == report.conversion.episodes == 60
+        gone_on.append(report.conversion.resumed)
+    assert max(gone_on) > 10, gone_on
+
+
 def test_a_server_that_stops_answering(mortal, tmp_path):
     given = many(100)
     pushing = Pushing(given, mortal.address, "plain", timeout=1.5, resume=tmp_path / "journal")
@@ -221,5 +258,5 @@ def test_a_server_that_dies_for_good(mortal):
 
 def test_the_wrong_table_on_one_of_two_servers(server):
     with pytest.raises(SinkError, match="no table 'plain'"):
-        push(many(2), server.addresses, "plain")
+        push(many(2), server.addresses[:2], "plain")
     assert size(server.address) == 0

@@ -12,7 +12,8 @@ from rlds2buf import Episode, push
 from rlds2buf.sinks.reverb_patterns import make_pattern
 from tests.full.pushed import contents, episodes, expected, items_in_order
 from tests.full.quiet import reverb, reverb_replay_buffer, reverb_utils, tensor_spec, tf, tf_agents_rlds_to_reverb
-from tests.full.rlds_data import SHARED, mended, step_lists
+from tests.full.rlds_data import SHARED, columns, mended, step_lists
+from tests.full.rlds_data import dataset as flat_dataset
 from tests.full.servers import ServerProcess
 
 ONCE = {"sampler": "fifo", "max_times_sampled": 1}
@@ -156,6 +157,15 @@ def test_where_the_data_hold_the_discount_no_option_is_needed(server, name):
     assert contents(ours(server, as_steps(dataset))) == contents(theirs(server, dataset))
 
 
+def test_datasets_that_only_differ_in_their_values_are_two(server):
+    """A tf.data pipeline can't be told by its content without reading it."""
+    for shift in (0.0, 100.0):
+        data = flat_dataset([columns(5, start=shift), columns(4, start=shift)])
+        for known in (0, 7):
+            assert push(data, server.address, "plain").already_there == known
+    assert reverb.Client(server.address).server_info()["plain"].current_size == 14
+
+
 OBSERVERS = [
     ({"sequence_length": 3, "stride_length": 2}, {"sequence_length": 3, "stride": 2}),
     ({"sequence_length": 4, "pad_end_of_episodes": True}, {"sequence_length": 4, "pad": True}),
@@ -172,39 +182,35 @@ OBSERVERS = [
 
 @pytest.mark.parametrize(("observer", "arguments"), OBSERVERS, ids=lambda value: "-".join(map(str, value)))
 def test_every_observer(server, observer, arguments):
-    columns = [
+    rows = [
         {
             name: getattr(ep, name)
             for name in ("observation", "action", "reward", "discount", "is_first", "is_last", "is_terminal")
         }
         for ep in episodes(3, 1, 4, 9, terminal=True)
     ]
-    dataset = tf.data.Dataset.from_tensor_slices(
-        {"steps": [tf.data.Dataset.from_tensor_slices(column) for column in columns]}
-    )
-    got = ours(server, step_lists(columns), terminal_discount="boundary", **arguments)
+    dataset = tf.data.Dataset.from_tensor_slices({"steps": [tf.data.Dataset.from_tensor_slices(one) for one in rows]})
+    got = ours(server, step_lists(rows), terminal_discount="boundary", **arguments)
     want = theirs(server, dataset, **observer)
     assert contents(got) == contents(want) and got
 
 
 def test_the_episode_observer(server):
-    columns = [
+    rows = [
         {
             name: getattr(ep, name)
             for name in ("observation", "action", "reward", "discount", "is_first", "is_last", "is_terminal")
         }
         for ep in episodes(3, 1, 4, terminal=True)
     ]
-    dataset = tf.data.Dataset.from_tensor_slices(
-        {"steps": [tf.data.Dataset.from_tensor_slices(column) for column in columns]}
-    )
+    dataset = tf.data.Dataset.from_tensor_slices({"steps": [tf.data.Dataset.from_tensor_slices(one) for one in rows]})
     client = reverb.Client(server.address)
     writer = reverb_utils.ReverbAddEpisodeObserver(client, "theirs", max_sequence_length=10)
     for frame in tf_agents_rlds_to_reverb.convert_rlds_to_trajectories(dataset):
         writer(frame)
     writer.close()
     want = items_in_order(server.address, "theirs", 3)
-    got = ours(server, step_lists(columns), terminal_discount="boundary", pattern="episode")
+    got = ours(server, step_lists(rows), terminal_discount="boundary", pattern="episode")
     assert contents(got) == contents(want)
 
 
