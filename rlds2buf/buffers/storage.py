@@ -82,6 +82,10 @@ class RowStore:
     """
 
     def __init__(self, spec: StepSpec, slots: int, *, allocate: Allocator = in_memory) -> None:
+        if not isinstance(spec, StepSpec):
+            raise TypeError(
+                f"spec must be a StepSpec, such as source.spec or spec_of(episode), got {type(spec).__name__}"
+            )
         self.spec = spec
         self.slots = slots
         self.allocate = allocate
@@ -122,7 +126,7 @@ class RowStore:
 
     def slot_of(self, keys: Any) -> Any:
         """The slots of keys (int or int64 array) that are held."""
-        return (keys - self.base) % max(self.slots, 1)
+        return (keys - self.base) % (self.slots or 1)
 
     def key_of(self, slots: np.ndarray) -> np.ndarray:
         """The keys ``uint64`` of slots ``int64`` that hold rows."""
@@ -210,6 +214,14 @@ class RowStore:
 
     def evict(self, count: int) -> np.ndarray:
         """Drop the `count` oldest rows; returns the slots ``int64`` of those that started an item."""
+        if count == 1:  # as for each step that an actor adds to a full buffer
+            slot = self.slot_of(self.oldest)
+            flag = int(self.flags[slot])
+            self.oldest += 1
+            if self.num_own and flag & OWN_NEXT:
+                self.num_own -= 1
+            starts = flag & CODE != FINAL_ROW if self.items is None else self.items[slot] > 0
+            return np.array([slot] if starts else [], np.int64)
         parts = []
         for slots, _ in self.spans(self.oldest, count):
             flags = self.flags[slots]
