@@ -22,6 +22,11 @@ from rlds2buf.views.transitions import done_codes
 __all__ = ["Block", "Intake"]
 
 
+_KNOWN = {*Transition._fields, "terminated", "truncated", "episode_id", "t", "agent_index"}
+"""What a transition may be given as (the last three for buffers in lockstep). Another name, ``done`` say, would
+be lost in silence."""
+
+
 @dataclasses.dataclass
 class Block:
     """n rows ready to be stored.
@@ -166,6 +171,10 @@ class Intake:
         first = self._observation
         if first is None:
             raise SpecMismatch("the spec has no such field, and transitions need it", path="observation", rule="spec")
+        if not data.keys() <= _KNOWN:
+            unknown = min(data.keys() - _KNOWN, key=str)
+            what = f"a transition has no such field; they are {', '.join(sorted(_KNOWN))}"
+            raise SpecMismatch(what, path=str(unknown), rule="spec")
         value = first.find(data)
         count = len(value) if np.ndim(value) > len(first.shape) else None
         flags = _done_codes(data, 1 if count is None else count)

@@ -45,7 +45,8 @@ class LiveFolder:
             path.mkdir(parents=True, exist_ok=True)
             if not existing and any(path.iterdir()):
                 raise SnapshotExists(
-                    f"{path}: holds something already; load_buffer(writable=True) goes on with a buffer"
+                    f"{path}: holds something already; load_buffer(writable=True) goes on with a buffer "
+                    "that was saved, and what was never saved can only be removed"
                 )
             self._data = f"data-{uuid.uuid4().hex[:12]}"
             (path / self._data).mkdir()

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rlds2buf.buffers.buffer import Buffer
 from rlds2buf.buffers.contents import Contents
 from rlds2buf.buffers.hindsight import Hindsight
@@ -362,6 +364,9 @@ def _make(
     hindsight: Hindsight | None = None,
     units: Units | None = None,
 ) -> Buffer:
+    if not isinstance(capacity, int | np.integer) or isinstance(capacity, bool):
+        raise TypeError(f"capacity must be an integer, got {capacity!r}")
+    capacity = int(capacity)
     units = units or Units()
     units.check_capacity_unit(capacity_unit)
     remover = WholeFifo(capacity, capacity_unit) if units.whole else Fifo(capacity, capacity_unit)

@@ -19,6 +19,10 @@ from rlds2buf.sources.base import Source
 __all__ = ["MemorySource"]
 
 
+_DONE_NAMES = ("done", "dones", "terminal", "terminals")
+"""What other libraries call an end. Beside an is_terminal they are extras like any other."""
+
+
 class MemorySource(Source):
     """A list of episodes, each an :class:`~rlds2buf.core.episode.Episode` or a list of step dicts.
 
@@ -119,6 +123,10 @@ def _stack_steps(entry: Any, source: str, index: int) -> Episode:
     columns = nest.unflatten(steps[0], iter([_stack([step[path] for step in leaves], path, where) for path in paths]))
     fields = {name: column for name, column in columns.items() if name in STEP_FIELDS}
     extras = {name: column for name, column in columns.items() if name not in STEP_FIELDS}
+    other = next((name for name in _DONE_NAMES if name in extras), None)
+    if other is not None and "is_terminal" not in columns:
+        what = "says nothing of time limits; name the steps that the environment ended is_terminal"
+        raise SpecMismatch(what, source=source, episode=index, path=other, rule="spec")
     return Episode(**fields, extras=extras, metadata=metadata, source=source, index=index)
 
 
