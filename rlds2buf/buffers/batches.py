@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ __all__ = ["Batches"]
 
 _TICK = 0.1
 """Seconds between two looks at whether the other side is still there."""
+
+_Entry = tuple[list[Any], BaseException | None]
+"""Batches, and the error that comes after them."""
 
 
 class Batches(Iterator[Sample]):
@@ -62,7 +66,7 @@ class Batches(Iterator[Sample]):
         self._made: Iterator[Any] = iter(()) if prefetch else made
         self._worker: _Worker | None = None
         if prefetch:
-            self._worker = _Worker(made, prefetch)
+            self._worker = _Worker(made, prefetch, together)
             # The thread knows nothing of this object, so that letting go of it ends the thread.
             weakref.finalize(self, self._worker.stop.set)
 
@@ -91,50 +95,55 @@ class Batches(Iterator[Sample]):
 
 
 class _Worker:
-    """A thread that puts what an iterator gives, and the error it ends with, into a queue."""
+    """A thread that puts what an iterator gives into a queue, several at a time, and the error it ends with."""
 
-    def __init__(self, made: Iterator[Any], ahead: int) -> None:
+    def __init__(self, made: Iterator[Any], ahead: int, together: int) -> None:
         self.stop = threading.Event()
-        self._ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(ahead)
-        self.thread = threading.Thread(
-            target=_fill, args=(made, self._ready, self.stop), name="rlds2buf-batches", daemon=True
-        )
+        self._ready: queue.Queue[_Entry] = queue.Queue(max(1, ahead // together))
+        self._taken: deque[Any] = deque()
+        self._error: BaseException | None = None
+        arguments = made, self._ready, self.stop, min(ahead, together)
+        self.thread = threading.Thread(target=_fill, args=arguments, name="rlds2buf-batches", daemon=True)
         self.thread.start()
 
     def take(self, timeout: float) -> Any:
         """The next one, or the error."""
+        while not self._taken:
+            if self._error is not None:
+                raise self._error
+            batches, self._error = self._wait(timeout)
+            self._taken.extend(batches)
+        return self._taken.popleft()
+
+    def _wait(self, timeout: float) -> _Entry:
         waited = 0.0
         while True:
             try:
-                batch, error = self._ready.get(timeout=min(_TICK, timeout))
-                break
+                return self._ready.get(timeout=min(_TICK, timeout))
             except queue.Empty:
                 if self.stop.is_set():  # closed by another thread
-                    raise StopIteration from None
+                    return [], StopIteration()
                 waited += min(_TICK, timeout)
             if waited >= timeout:
                 raise ReplayError(f"no batch was drawn within {timeout:g} seconds")
-        if error is not None:
-            raise error
-        return batch
 
 
-def _fill(made: Iterator[Any], ready: queue.Queue[tuple[Any, BaseException | None]], stop: threading.Event) -> None:
+def _fill(made: Iterator[Any], ready: queue.Queue[_Entry], stop: threading.Event, together: int) -> None:
     """The thread's work; it always ends with an error, StopIteration if there is no other."""
-    while not stop.is_set():
-        entry: tuple[Any, BaseException | None]
+    error: BaseException | None = None
+    while error is None and not stop.is_set():
+        batches: list[Any] = []
         try:
-            entry = next(made), None
-        except BaseException as error:  # handed to the learner, whatever it is
-            entry = None, error
+            while len(batches) < together:
+                batches.append(next(made))
+        except BaseException as cause:  # handed to the learner, whatever it is
+            error = cause
         while not stop.is_set():
             try:
-                ready.put(entry, timeout=_TICK)
+                ready.put((batches, error), timeout=_TICK)
                 break
             except queue.Full:
                 continue
-        if entry[1] is not None:
-            return
 
 
 def _made(

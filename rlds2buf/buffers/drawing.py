@@ -83,12 +83,11 @@ class Drawing:
             data = self._read(slots, request.view, np.concatenate(chances, axis=1))
             keys = self._contents.keys_of(slots)
         data = self._finished(data, request.view)
-        samples = []
-        for i, (draw, _) in enumerate(drawn):
-            mine = slice(i * batch_size, (i + 1) * batch_size)
-            part = nest.map_structure(lambda column, mine=mine: None if column is None else column[mine], data)
-            samples.append(Sample(part, SampleInfo(keys[mine], draw.probability, draw.priority, draw.weight, size)))
-        return samples
+        parts = zip(_split(data, count), _split(keys, count), drawn, strict=True)
+        return [
+            Sample(part, SampleInfo(mine, draw.probability, draw.priority, draw.weight, size))
+            for part, mine, (draw, _) in parts
+        ]
 
     def _draw(self, rng: np.random.Generator, size: int, request: Request) -> tuple[Draw, int]:
         """B items, and of how many; where items have several steps and not all are wanted, one of their steps."""
@@ -149,6 +148,20 @@ class Drawing:
         )
         info = SampleInfo(key, probability, priority, weight, size)
         return Sample(self._reader.transitions(flat, request.view.gamma), info)
+
+
+def _split(value: nest.Nest, count: int) -> list[Any]:
+    """Several batches that were read as one; views of it."""
+    if isinstance(value, np.ndarray):
+        return list(value.reshape(count, len(value) // count, *value.shape[1:]))
+    if isinstance(value, dict):
+        parts = [_split(child, count) for child in value.values()]
+        return [dict(zip(value, each, strict=True)) for each in (zip(*parts, strict=True) if parts else [()] * count)]
+    if isinstance(value, tuple):
+        parts = [_split(child, count) for child in value]
+        make: Any = type(value)._make if hasattr(value, "_make") else tuple
+        return [make(each) for each in (zip(*parts, strict=True) if parts else [()] * count)]
+    return [value] * count
 
 
 def _enough(count: int, size: int, replace: bool, what: str) -> None:

@@ -44,7 +44,7 @@ class Device:
 
     def __init__(self, device: Any = None, *, pin_memory: bool = False) -> None:
         self._torch: Any = None
-        self._pin = False
+        self._pin = self._here = False
         self.device: Any = None
         if device is None:
             return
@@ -58,6 +58,7 @@ class Device:
             raise ValueError(f"no PyTorch device {device!r}: {cause}") from cause
         self._torch = torch
         self._pin = pin_memory and torch.cuda.is_available()
+        self._here = self.device.type == "cpu" and not self._pin
 
     def put(self, batch: nest.Nest) -> nest.Nest:
         """A nest of fresh arrays as tensors on the device; strings stay arrays."""
@@ -70,6 +71,8 @@ class Device:
             # Wide unsigned numbers are barely supported in PyTorch; keys and ids fit in int64.
             array = array.astype(np.int64)
         tensor = self._torch.from_numpy(np.ascontiguousarray(array))
+        if self._here:
+            return tensor
         if self._pin:
             tensor = tensor.pin_memory()
         return tensor.to(self.device, non_blocking=self._pin)
