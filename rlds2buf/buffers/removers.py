@@ -225,6 +225,12 @@ class Reservoir:
         places[places >= self.limit] = -1
         return places
 
+    def place(self) -> int:
+        """The same for one item."""
+        self.seen += 1
+        place = self.seen - 1 if self.seen <= self.limit else int(self._rng.integers(0, self.seen))
+        return place if place < self.limit else -1
+
     def resize(self, limit: int, count: int) -> np.ndarray:
         """Take a new limit; returns which of the `count` places in use stay, ascending."""
         if limit < 0:

@@ -89,6 +89,8 @@ class ReservoirContents(Contents):
         """Offer a block's items; returns the keys ``uint64`` of all of them, held or not."""
         if self.frozen:
             self.relay(max(log_slots(self.choice.limit), self.store.newest), in_memory)
+        if block.items == 1 and block.place is None:
+            return self._add_step(block)
         starts, keys = block.starts, self.next_key + block.starts
         rows = np.diff(starts, append=len(block.flags))
         places = self.choice.places(block.items)
@@ -109,6 +111,31 @@ class ReservoirContents(Contents):
         self.added += block.items
         self.evicted = self.added - count
         return keys.astype(np.uint64)
+
+    def _add_step(self, block: Block) -> np.ndarray:
+        """Offer a single step, as an actor does one after the other."""
+        store, key, place = self.store, self.next_key, self.choice.place()
+        self.next_key += 1
+        self.added += 1
+        source = block.source if isinstance(block.source, int) else int(block.source[0])
+        before = self.waiting.pop(source, None)
+        if place >= 0:
+            count = self.places.count
+            if place < count:
+                self._remove(np.array([self.places.ring[place]], np.int64))
+            self._make_room(1)
+            slot = store.write(block.columns, block.flags, own=block.own, source=block.source)
+            store.put("keys", slot, np.array([key]))
+            self._rows += 1
+            self.places.put(np.array([place]), np.array([slot]), max(count, place + 1))
+            if int(block.flags[0]) & (CODE | BREAK) == CONTINUE:
+                store.flags[slot] |= np.uint8(BREAK)  # until its successor comes
+                if block.consecutive:
+                    self.waiting[source] = key
+            if before is not None and block.consecutive and not block.anew:
+                self._follow(before, slot)
+        self.evicted = self.added - self.places.count
+        return np.array([key], np.uint64)
 
     def relay(self, slots: int, allocate: Allocator | None = None) -> None:
         """Move the log into that many slots; rows keep their places."""
