@@ -15,6 +15,7 @@ from rlds2buf import NotEnoughItems, ReplayError, SnapshotError, StepSpec, Unkno
 from tests.buffers.compare import assert_same_nest, assert_sequences, assert_transitions
 from tests.buffers.frequencies import p_value
 from tests.buffers.numbered import SPEC, episode, rows_to_transition, transition, transitions
+from tests.buffers.test_threads import Crew, Work
 from tests.contracts.buffer import BufferContract
 from tests.reference.reservoir import ReservoirReplay
 
@@ -364,3 +365,18 @@ def test_strings_and_unseeded() -> None:
     rows = buffer.all()
     assert [int(b.split()[1]) + 1 for b in rows.observation] == [int(a.split()[1]) for a in rows.next_observation]
     assert [int(b.split()[1]) % 10 for b in rows.observation] == rows.action.tolist()
+
+
+def test_one_writer_and_several_samplers() -> None:
+    buffer = rlds2buf.make_reservoir(SPEC, 300, seed=1)
+    buffer.add(episode(0, 100))
+    work, crew = Work(buffer), Crew()
+    crew.hire("writer", work.write)
+    for name in ("one", "two"):
+        crew.hire(name, work.sample)
+    crew.hire("three", work.sample_long)
+    crew.hire("four", work.sample_each_once)
+    crew.work(1.0)
+    buffer.check_valid()
+    assert buffer.stats()["evicted"] > 300
+    assert all(rounds > 5 for rounds in crew.rounds.values()), crew.rounds

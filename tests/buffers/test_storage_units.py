@@ -14,6 +14,7 @@ from rlds2buf.core import nest
 from tests.buffers.compare import assert_same_nest, assert_sequences, assert_transitions
 from tests.buffers.frequencies import p_value
 from tests.buffers.numbered import SPEC, episode, rows_to_transition, transition, transitions
+from tests.buffers.test_threads import LOOSE, Crew, Work, check_sequences, check_transitions
 from tests.reference.items import ItemReplay, Whole
 
 UNITS: list[dict[str, Any]] = [
@@ -387,3 +388,29 @@ def test_bad_options(kwargs: dict[str, Any]) -> None:
     for make in MAKERS:
         with pytest.raises(ValueError, match=r"unit|length"):
             make(SPEC, 10, **kwargs)
+
+
+def test_one_writer_and_several_samplers() -> None:
+    buffer = rlds2buf.make_prioritized(SPEC, 400, storage_unit="episodes", seed=1)
+    buffer.add(episode(0, 100))
+    work, crew = Work(buffer), Crew()
+    numbers = iter(range(1000, LOOSE, 50))
+
+    def write(_: int) -> None:
+        number = next(numbers, 1000)
+        buffer.add(episode(number, 2 + number // 50 % 40))
+
+    def sample_whole(_: int) -> None:
+        batch = buffer.sample(8)
+        check_sequences(batch.data)
+        assert (batch.data.observation["count"][:, 0] % 50 == 0).all()  # from each one's first step on
+        buffer.update_priorities(batch.info.key, np.arange(8.0) + 1)
+
+    crew.hire("writer", write)
+    crew.hire("one", sample_whole)
+    crew.hire("two", lambda _: check_transitions(buffer.sample(64, n_step=1).data))
+    crew.hire("three", work.sample_long)
+    crew.work(1.0)
+    buffer.check_valid()
+    assert buffer.stats()["evicted"] > 100
+    assert all(rounds > 5 for rounds in crew.rounds.values()), crew.rounds
