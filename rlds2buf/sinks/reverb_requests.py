@@ -13,7 +13,7 @@ from rlds2buf.wire.reverb_items import ItemEncoder, RowSpan
 
 __all__ = ["RequestBuilder", "chunk_length_for"]
 
-MAX_ITEMS: Final = 512
+MAX_ITEMS: Final = 1024
 MAX_BYTES: Final = 1 << 20
 
 CHUNK_BYTES: Final = 64 << 10
@@ -114,12 +114,11 @@ class RequestBuilder:
             stop = min(len(keys), done + max(1, min(self._max_items - self._items, self._max_bytes // row_bytes)))
             low = int(first_row[done]) // self._chunk_length
             high = int(last_row[stop - 1]) // self._chunk_length + 1
-            for number in range(max(sent, low), high):
-                a, b = cuts[number], cuts[number + 1]
-                chunk = self._chunk_encoder.encode(names[number], episode_id, a, [tensor[a:b] for tensor in tensors])
-                kept[number] = chunk
-                self._chunks.append(chunk)
-                self._bytes += len(chunk)
+            fresh = max(sent, low)
+            chunks = self._chunk_encoder.encode(names[fresh:high], episode_id, cuts[fresh : high + 1], tensors)
+            kept.update(enumerate(chunks, fresh))
+            self._chunks += chunks
+            self._bytes += sum(map(len, chunks))
             sent = max(sent, high)
             shift = self._rows - cuts[low]
             self._parts.append(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -91,105 +91,103 @@ class ChunkEncoder:
     the next few times.
 
     >>> from rlds2buf.wire.reverb_messages import message
-    >>> chunk = message("ChunkData", ChunkEncoder().encode(7, 1, 0, [np.arange(3.0)]))
-    >>> chunk.chunk_key, decode_tensor(chunk.data.tensors[0])
+    >>> chunk, = ChunkEncoder().encode([7], 1, [0, 3], [np.arange(3.0)])
+    >>> message("ChunkData", chunk).chunk_key, decode_tensor(message("ChunkData", chunk).data.tensors[0])
     (7, array([0., 1., 2.]))
     """
 
     def __init__(self) -> None:
-        self._last: list[_Encoded] = []
-        self._stored: list[int] = []  # how many more times each column is not worth compressing
-        self._compress = _snappy().compress_raw
+        self._columns: list[_Column] = []
 
-    def encode(self, key: int, episode_id: int, start: int, columns: Sequence[np.ndarray]) -> bytes:
-        """A ``ChunkData`` message.
+    def encode(
+        self, keys: Sequence[int], episode_id: int, borders: Sequence[int], columns: Sequence[np.ndarray]
+    ) -> list[bytes]:
+        """J consecutive chunks, each a ``ChunkData`` message.
 
         Args:
-            key: uint64; the chunk's name, by which items point at it.
+            keys: J uint64; the chunks' names, by which items point at them.
             episode_id: uint64; Reverb counts a table's episodes by it.
-            start: the row of the episode at which the chunk starts.
-            columns: arrays ``[rows, ...]`` of equal length, at least one row.
+            borders: J+1 ascending rows of the episode: chunk j holds rows ``borders[j]`` up to ``borders[j + 1]``.
+            columns: arrays ``[rows, ...]`` of equal length.
 
         Raises:
             MissingDependency: no snappy codec is installed.
             ValueError: a dtype that Reverb can't hold.
         """
-        if len(self._last) != len(columns):
-            self._last = [_Encoded()] * len(columns)
-            self._stored = [0] * len(columns)
-        tensors: list[Any] = []
-        size = raw_size = 0
-        for i, column in enumerate(columns):
-            encoded = self._tensor(i, column)
-            tensors += encoded.parts
-            size += encoded.size
-            raw_size += len(encoded.raw)
-        span = b"".join(
-            (
-                b"\x08" + encode_varint(episode_id),
-                b"\x10" + encode_varint(start),
-                b"\x18" + encode_varint(start + len(columns[0]) - 1),
-            )
-        )
-        return b"".join(
-            (
-                b"\x08" + encode_varint(key),
-                b"\x12" + encode_varint(len(span)),
-                span,
-                b"\x2a" + encode_varint(size),
-                *tensors,
-                b"\x30" + encode_varint(len(columns)),
-                b"\x38" + encode_varint(raw_size),
-            )
-        )
-
-    def _tensor(self, i: int, column: np.ndarray) -> _Encoded:
-        last = self._last[i]
-        raw = _encode_strings(column) if column.dtype == object else column.tobytes()
-        same = column.shape == last.shape and column.dtype is last.dtype
-        if same and raw == last.raw:
-            return last
-        head = last.head if same else _tensor_head(column.dtype, column.shape)
-        content = raw if column.dtype == object else self._pack(i, raw)
-        length = b"\x22" + encode_varint(len(content))
-        total = len(head) + len(length) + len(content)
-        lead = b"\x0a" + encode_varint(total)
-        encoded = _Encoded(column.shape, column.dtype, raw, head, (lead, head, length, content), len(lead) + total)
-        self._last[i] = encoded
-        return encoded
-
-    def _pack(self, i: int, raw: bytes) -> Any:
-        if self._stored[i]:
-            self._stored[i] -= 1
-            return _stored(raw)
-        packed = self._compress(raw)
-        if len(packed) > _WORTH * len(raw):
-            self._stored[i] = _TRIALS
-        return packed
+        if len(self._columns) != len(columns):
+            self._columns = [_Column() for _ in columns]
+        episode = b"\x08" + encode_varint(episode_id) + b"\x10"
+        count = b"\x30" + encode_varint(len(columns)) + b"\x38"
+        pairs = list(zip(self._columns, columns, strict=True))
+        out = []
+        start = borders[0]
+        for key, stop in zip(keys, borders[1:], strict=True):
+            tensors: list[Any] = []
+            size = raw_size = 0
+            for column, values in pairs:
+                parts, part_size, part_raw = column.encode(values[start:stop])
+                tensors += parts
+                size += part_size
+                raw_size += part_raw
+            span = episode + encode_varint(start) + b"\x18" + encode_varint(stop - 1)
+            head = b"\x08" + encode_varint(key) + b"\x12" + encode_varint(len(span)) + span
+            out.append(b"".join((head, b"\x2a", encode_varint(size), *tensors, count, encode_varint(raw_size))))
+            start = stop
+        return out
 
 
-def _stored(raw: bytes) -> bytes:
-    """Snappy's form of bytes that are not compressed: one literal."""
-    last = len(raw) - 1
-    if last < 0:
+class _Column:
+    """One column: what its last chunk was made from and became, and whether compressing it is worth it."""
+
+    __slots__ = ("dtype", "done", "raw", "shape", "stored", "trial")
+
+    def __init__(self) -> None:
+        self.shape: tuple[int, ...] | None = None
+        self.dtype: np.dtype | None = None
+        self.raw = b""
+        self.done: tuple[tuple[Any, ...], int, int] = ((), 0, 0)
+        self.stored = b""  # all that comes before the bytes of a tensor that is not compressed
+        self.trial = 0  # so many more times it is not worth trying
+
+    def encode(self, values: np.ndarray) -> tuple[tuple[Any, ...], int, int]:
+        """The parts of the ``tensors`` entry, their length, and that of the tensor's own bytes."""
+        raw = values.tobytes() if values.dtype != object else _encode_strings(values)
+        if values.shape == self.shape and values.dtype == self.dtype:
+            if raw == self.raw:
+                return self.done
+            if self.trial:
+                self.trial -= 1
+                return (self.stored, raw), len(self.stored) + len(raw), len(raw)
+        else:
+            self.shape, self.dtype, self.trial = values.shape, values.dtype, 0
+        head = _tensor_head(values.dtype, values.shape)
+        content = raw if values.dtype == object else _snappy().compress_raw(raw)
+        before = _before(head, len(content))
+        self.raw = raw
+        self.done = (before, content), len(before) + len(content), len(raw)
+        if values.dtype != object and len(content) > _WORTH * len(raw):
+            literal = _literal(len(raw))
+            self.stored = _before(head, len(literal) + len(raw)) + literal
+            self.trial = _TRIALS
+        return self.done
+
+
+def _before(head: bytes, content: int) -> bytes:
+    length = b"\x22" + encode_varint(content)
+    return b"\x0a" + encode_varint(len(head) + len(length) + content) + head + length
+
+
+def _literal(size: int) -> bytes:
+    """What comes before so many bytes in snappy's form of them as one literal, not compressed."""
+    if not size:
         return b"\x00"
+    last = size - 1
     if last < 60:
         tag = bytes((last << 2,))
     else:
         width = (last.bit_length() + 7) // 8
         tag = bytes(((59 + width) << 2,)) + last.to_bytes(width, "little")
-    return encode_varint(len(raw)) + tag + raw
-
-
-class _Encoded(NamedTuple):
-    """A tensor of the last chunk: what it was made from, and its bytes."""
-
-    shape: tuple[int, ...] | None = None
-    dtype: np.dtype | None = None
-    raw: bytes = b""
-    head: bytes = b""
-    parts: tuple[Any, ...] = ()
-    size: int = 0
+    return encode_varint(size) + tag
 
 
 def decode_tensor(tensor: Any, *, delta_encoded: bool = False) -> np.ndarray:
