@@ -45,7 +45,9 @@ def prepare(
     Raises:
         SpecMismatch, EpisodeError, InvalidPriority, ValueError, TypeError: as ``Buffer.add`` says.
     """
-    if isinstance(data, EpisodeBatch) and not (buffer.capacity_unit == "rows" and data.num_steps <= buffer.capacity):
+    if isinstance(data, EpisodeBatch) and not (
+        buffer._intake.takes_batches or (buffer.capacity_unit == "rows" and data.num_steps <= buffer.capacity)
+    ):
         data = list(data)  # what counts or leaves is single episodes
     blocks = buffer._intake.blocks(data, source_id)
     for block in blocks:

@@ -91,7 +91,12 @@ class Intake:
 
     Args:
         spec: of the rows; every axis fixed.
+
+    Attributes:
+        takes_batches: whether several episodes may come as one block whatever the capacity counts.
     """
+
+    takes_batches = False
 
     def __init__(self, spec: StepSpec) -> None:
         self.spec = spec

@@ -95,6 +95,8 @@ class ItemIntake(Intake):
         apart: whether each item needs a final row of its own, for items that leave in any order.
     """
 
+    takes_batches = True
+
     def __init__(self, spec: StepSpec, unit: str, item_length: int | None = None, *, apart: bool = False) -> None:
         super().__init__(spec)
         self.unit = unit
@@ -103,13 +105,15 @@ class ItemIntake(Intake):
 
     def blocks(self, data: Any, source_id: int | Sequence[int] | np.ndarray = 0) -> list[Block]:
         """As :meth:`Intake.blocks`, without episodes that have no transition."""
-        if isinstance(data, EpisodeBatch):
-            data = list(data)
         return [block for block in super().blocks(data, source_id) if block.items]
 
     def episode(self, episode: Episode, source_id: Any = 0) -> Block:
         """As :meth:`Intake.episode`; ``place`` says where items start."""
         return self._cut(super().episode(episode, source_id))
+
+    def batch(self, batch: EpisodeBatch, source_id: Any = 0) -> Block:
+        """As :meth:`Intake.batch`; each of the episodes is cut by itself."""
+        return self._cut(super().batch(batch, source_id))
 
     def transitions(self, data: Mapping[str, Any], source_id: Any = 0) -> Block:
         """As :meth:`Intake.transitions`; ``place`` says where items start.
@@ -124,35 +128,37 @@ class ItemIntake(Intake):
             return block
         if not isinstance(block.source, int):
             block = _rows(block, np.argsort(block.source, kind="stable"))
-        flags = block.flags[: block.items].copy()
-        starts = self._starts(block, flags)
-        lengths = np.diff(starts, append=block.items)
-        last = starts + lengths - 1
+        steps = np.flatnonzero((block.flags & CODE) != FINAL_ROW)
+        starts = self._starts(block, steps)
+        lengths = np.diff(starts, append=len(steps))
+        flags, first = block.flags.copy(), steps[starts]
+        last = first + lengths - 1
         flags[last[(flags[last] & CODE) == CONTINUE]] |= np.uint8(BREAK)  # no item goes on in another one
-        flags = np.concatenate([flags, block.flags[block.items :]])
-        block = dataclasses.replace(block, flags=flags)
-        tails = np.zeros(len(starts), np.int64)  # final rows behind each item
-        if block.own is None:
-            tails[-1] = 1
-            if self.apart and len(starts) > 1:
-                tails[:] = 1
-                block = _rows(block, _runs(starts, lengths + 1))
-                block.flags[np.cumsum(lengths + 1) - 1] |= np.uint8(FINAL_ROW)
-        rows = lengths + tails
-        first = np.cumsum(rows) - rows
-        place = np.repeat(first, rows) - np.arange(rows.sum())
+        block = dataclasses.replace(block, flags=flags, ends=None)
+        if block.own is None and self.apart:
+            block = _rows(block, _runs(first, lengths + 1))
+            first = np.cumsum(lengths + 1) - lengths - 1
+            block.flags[first + lengths] |= np.uint8(FINAL_ROW)
+        elif block.own is None:
+            kept = np.zeros(len(flags), np.bool_)  # not the only row of an episode without a transition
+            kept[steps] = kept[steps + 1] = True
+            if not kept.all():
+                block, first = _rows(block, np.flatnonzero(kept)), (np.cumsum(kept) - 1)[first]
+        rows = np.diff(first, append=len(block.flags))
+        place = np.repeat(first, rows) - np.arange(len(block.flags))
         place[first] = lengths
-        return dataclasses.replace(block, items=len(starts), place=place.astype(np.int32))
+        return dataclasses.replace(block, items=len(first), place=place.astype(np.int32))
 
-    def _starts(self, block: Block, flags: np.ndarray) -> np.ndarray:
-        """``[items] int64``: the first row of each item."""
-        begins = np.zeros(len(flags), np.bool_)
+    def _starts(self, block: Block, steps: np.ndarray) -> np.ndarray:
+        """Which of the rows ``steps [transitions] int64`` begin an item: ``[items] int64`` places among them."""
+        begins = np.zeros(len(steps), np.bool_)
         begins[0] = True
+        begins[1:] = np.diff(steps) > 1  # behind another episode's final row
         if not isinstance(block.source, int):
             begins[1:] |= block.source[1:] != block.source[:-1]
         if self.unit == "fragments":
             return np.flatnonzero(begins)
-        ends = (flags & CODE) != CONTINUE
+        ends = (block.flags[steps] & CODE) != CONTINUE
         if self.unit == "episodes" and block.own is not None:
             left_open = np.append(begins[1:], True) & ~ends
             if left_open.any():
@@ -165,7 +171,7 @@ class ItemIntake(Intake):
                 )
         begins[1:] |= ends[:-1]
         if self.item_length is not None:
-            index = np.arange(len(flags))
+            index = np.arange(len(steps))
             begins |= (index - np.maximum.accumulate(np.where(begins, index, 0))) % self.item_length == 0
         return np.flatnonzero(begins)
 
@@ -173,22 +179,29 @@ class ItemIntake(Intake):
 class StepIntake(Intake):
     """Turns episodes into explicit transitions, for single steps that leave in any order."""
 
-    def blocks(self, data: Any, source_id: int | Sequence[int] | np.ndarray = 0) -> list[Block]:
-        """As :meth:`Intake.blocks`."""
-        return super().blocks(list(data) if isinstance(data, EpisodeBatch) else data, source_id)
+    takes_batches = True
 
     def episode(self, episode: Episode, source_id: Any = 0) -> Block:
         """An episode's N-1 transitions, each with its own next observation."""
-        block = super().episode(episode, source_id)
+        return self._explicit(super().episode(episode, source_id))
+
+    def batch(self, batch: EpisodeBatch, source_id: Any = 0) -> Block:
+        """The same of several episodes."""
+        return self._explicit(super().batch(batch, source_id))
+
+    def _explicit(self, block: Block) -> Block:
+        steps: Any = slice(0, -1) if block.ends is None else block.starts
+        behind = slice(1, None) if block.ends is None else steps + 1
         observation = [
             column for leaf, column in zip(self._leaves, block.columns, strict=True) if leaf.path[0] == "observation"
         ]
         return dataclasses.replace(
             block,
-            columns=[column[:-1] for column in block.columns],
-            flags=block.flags[:-1] | np.uint8(OWN_NEXT),
-            own=[column[1:] for column in observation],
+            columns=[column[steps] for column in block.columns],
+            flags=block.flags[steps] | np.uint8(OWN_NEXT),
+            own=[column[behind] for column in observation],
             anew=True,
+            ends=None,
         )
 
 

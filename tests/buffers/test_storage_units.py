@@ -177,13 +177,26 @@ def test_items_of_no_transition_are_none() -> None:
         buffer.check_valid()
 
 
-def test_batches_of_episodes() -> None:
-    one, two = episode(0, 5), episode(10, 8)
-    for kwargs in UNITS:
-        buffers = [rlds2buf.make_circular(SPEC, 100, **kwargs) for _ in range(2)]
-        keys = [buffers[0].add(EpisodeBatch.of([one, two])), buffers[1].add([one, two])]
-        assert keys[0].tolist() == keys[1].tolist()
-        assert_same_nest(buffers[0].all()._asdict(), buffers[1].all()._asdict())
+@pytest.mark.parametrize("kwargs", [{}, *UNITS], ids=str)
+@pytest.mark.parametrize("make", [*MAKERS, rlds2buf.make_reservoir])
+def test_batches_of_episodes(kwargs: dict[str, Any], make: Any) -> None:
+    """The same as the episodes one by one, those without a transition and those left open among them."""
+    ends = ("terminated", "truncated", "open")
+    lengths = [1, 5, 1, 1, 2, 9, 4, 1]
+    episodes = [episode(20 * i, rows, ends[i % 3]) for i, rows in enumerate(lengths)]
+    capacity = {"capacity": 12} if make is rlds2buf.make_reservoir else {"capacity": 300}
+    buffers = [make(SPEC, seed=1, **capacity, **kwargs) for _ in range(2)]
+    for _ in range(4):
+        keys = [buffers[0].add(EpisodeBatch.of(episodes), source_id=3), buffers[1].add(episodes, source_id=3)]
+        assert len(keys[0]) == len(keys[1])
+        for buffer in buffers:
+            buffer.check_valid()
+        everything = [buffer.all() for buffer in buffers]
+        assert_same_nest(everything[0]._asdict(), everything[1]._asdict())
+        views = [{"n_step": 3}, {"sequence_length": 4}, {}]
+        for view in views:
+            same = [buffer.get(buffer.keys(), **view)._asdict() for buffer in buffers]
+            assert_same_nest(*same)
 
 
 # -- drawing ----------------------------------------------------------------------------------------
