@@ -36,10 +36,11 @@ LAYERS = {
     "summary": "sources core errors",
     "convert": "sources check sinks returns progress core errors",
     "push": "convert sources sinks wire core errors",
+    "reverb_sample": "sources wire core",
     "reverb_tables": "push sources sinks core errors",
     "serve": "reverb_tables push sources sinks errors",
     "rlds_to_reverb": "sources check sinks views wire core errors",
-    "cli": "convert push serve summary progress interruption errors",
+    "cli": "convert push serve reverb_sample summary progress interruption errors",
     "__main__": "cli",
     "__init__": "",
 }

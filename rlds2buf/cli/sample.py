@@ -21,9 +21,17 @@ __all__ = ["command"]
 @click.option("--seed", type=int, help="Of the draws; the same seed gives the same batch.")
 @json_flag
 def command(buffer: str, batch_size: int, seed: int | None, as_json: bool, **view: Any) -> None:
-    """Draw a batch from a saved buffer, and show what a learner would get."""
-    import rlds2buf
+    """Draw a batch from a saved buffer, and show what a learner would get.
 
+    BUFFER may also be a Reverb table (reverb://HOST:PORT/TABLE) or a Reverb checkpoint: items are drawn, and their
+    rows shown.
+    """
+    import rlds2buf
+    from rlds2buf.reverb_sample import is_reverb
+
+    if is_reverb(buffer):
+        _show_items(buffer, batch_size, seed, as_json, view)
+        return
     loaded = rlds2buf.load_buffer(buffer, seed=seed)
     batch = loaded.sample(batch_size, **view)
     fields = describe_columns(batch.data._asdict())
@@ -43,3 +51,28 @@ def command(buffer: str, batch_size: int, seed: int | None, as_json: bool, **vie
     columns = ("field", "type", "min", "mean", "max")
     rows = [(name, f["type"], number(f["min"]), number(f["mean"]), number(f["max"])) for name, f in fields.items()]
     print_table("batch", [columns, *rows])
+
+
+def _show_items(uri: str, count: int, seed: int | None, as_json: bool, view: dict[str, Any]) -> None:
+    from rlds2buf.reverb_sample import draw_items
+
+    if view != {"n_step": 1, "gamma": 1.0, "sequence_length": None}:
+        raise click.UsageError("the items of a Reverb table are as they are: steps and discounts are for saved buffers")
+    drawn = draw_items(uri, count, seed=seed)
+    fields = describe_columns(drawn.columns)
+    if as_json:
+        print_json(
+            {
+                "buffer": uri,
+                "kind": "items",
+                "batch_size": count,
+                "table_size": drawn.table_size,
+                "fields": fields,
+                "keys": drawn.key,
+            }
+        )
+        return
+    click.echo(f"{uri}: {count} items of {number(drawn.table_size)}")
+    columns = ("field", "type", "min", "mean", "max")
+    rows = [(name, f["type"], number(f["min"]), number(f["mean"]), number(f["max"])) for name, f in fields.items()]
+    print_table("rows", [columns, *rows])

@@ -295,6 +295,25 @@ def test_a_table_that_was_emptied_since_gets_everything_again(server, tmp_path):
     assert any("restarted or its table emptied" in note for note in report.notes)
 
 
+def test_every_sampler_and_remover():
+    kinds = ["uniform", "fifo", "lifo", "prioritized", "max_heap", "min_heap"]
+    tables = [
+        {"name": f"{sampler} {remover}", "sampler": sampler, "remover": remover, "max_size": 20, "limiter": limiter}
+        for sampler in kinds
+        for remover in kinds
+        for limiter in [["MinSize", 5] if sampler != "fifo" else ["SampleToInsertRatio", 1, 5, 100]]
+    ]
+    given = episodes(15, 20)
+    allowed = set(contents(expected(make_pattern(), given)))
+    with ServerProcess(tables) as process:
+        client = reverb.Client(process.address)
+        for table in tables:
+            report = push(given, process.address, table["name"], priority="extras/weight", allow_eviction=True)
+            assert report.agrees and report.servers[0].removed == 33 - 20, table
+            samples = client.sample(table["name"], num_samples=5, emit_timesteps=False)
+            assert set(contents([list(sample.data) for sample in samples])) <= allowed
+
+
 def test_nobody_listens():
     with socket.socket() as free:
         free.bind(("localhost", 0))

@@ -152,6 +152,21 @@ def test_push_that_is_interrupted_ends(server):
     assert process.returncode == 130 and "Traceback" not in err
 
 
+def test_sample_shows_items(server, capsys, tmp_path):
+    run(capsys, "push", HOPPER, "--server", server.address, "--table", "replay")
+    run(capsys, "convert", HOPPER, tmp_path / "seed", "--to", "reverb-checkpoint")
+    table = f"reverb://{server.address}/replay"
+    for place in (table, tmp_path / "seed"):
+        found = run(capsys, "sample", place, "-n", 50, "--seed", 1, "--json").json
+        assert len(found["keys"]) == 50 and found["table_size"] > 800
+    assert found["fields"]["observation"]["type"] == "float32[100, 11]"
+    assert run(capsys, "sample", tmp_path / "seed", "-n", 50, "--seed", 1, "--json").json == found
+    assert "50 items of" in run(capsys, "sample", table, "-n", 50).out
+    assert run(capsys, "sample", table, "--n-step", 3).code == 2
+    assert run(capsys, "sample", f"reverb://{server.address}/nothing").code == 3
+    assert run(capsys, "sample", f"reverb://{server.address}/small").code == 3
+
+
 def test_convert_to_a_checkpoint(capsys, tmp_path):
     target = tmp_path / "seed"
     common = ["convert", HOPPER, target, "--to", "reverb-checkpoint", "--json"]
