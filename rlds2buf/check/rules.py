@@ -3,7 +3,7 @@
 A finding names one rule, and at most one finding per rule, episode and field is made: it names the
 first offending step and says how many there are.  *Errors* make the episode unfit (``convert``
 raises, skips or repairs); *warnings* are facts that a learner's author should know.  The rules down
-to ``open-episode`` but for ``spec`` are met where an episode is built or written, not by the checker.
+to ``repeated-step`` but for ``spec`` are met where an episode is built or written, not by the checker.
 
 ======================  ========  ==============================================  ===========================
 rule                    severity  meaning                                         repair
@@ -18,6 +18,8 @@ longer-than-capacity    error     it does not fit into the buffer               
 no-episode              error     a single transition where episodes are counted  no
 open-episode            error     single transitions that do not end, where an    no
                                   item is a whole episode
+repeated-step           error     in lockstep: an agent's step that is there      no
+                                  already
 first-missing           error     it does not start with is_first                 sets the first row
 first-inside            error     is_first on a later row                         clears it, unless the row
                                                                                   before it is_last
@@ -102,6 +104,7 @@ RULES: Final[dict[str, Rule]] = {
         Rule("longer-than-capacity", ERROR),
         Rule("no-episode", ERROR),
         Rule("open-episode", ERROR),
+        Rule("repeated-step", ERROR),
         Rule("first-missing", ERROR, BoundaryError, repairable=True),
         Rule("first-inside", ERROR, BoundaryError, repairable=True),
         Rule("last-missing", ERROR, BoundaryError, repairable=True),
