@@ -256,7 +256,7 @@ class Buffer(Sampling, Saved):
                 "added": contents.added,
                 "evicted": contents.evicted,
                 "sampled": self._drawing.sampled,
-                "bytes": self._store.nbytes + self._sampler.nbytes + (0 if index is None else index.episodes.nbytes),
+                "bytes": contents.nbytes + (0 if index is None else index.episodes.nbytes),
                 "row_bytes": self.spec.row_bytes,
             }
 

@@ -47,6 +47,11 @@ class Contents:
         return self.store.num_rows
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of rows, sampler and counters, allocated ones that hold nothing included."""
+        return self.store.nbytes + self.sampler.nbytes + (0 if self.hits is None else self.hits.nbytes)
+
+    @property
     def num_transitions(self) -> int:
         """Transitions held, whatever an item is."""
         items = self.store.items
