@@ -108,8 +108,8 @@ def push(
 ) -> PushReport:
     """Push a dataset into a table of a running Reverb server.
 
-    Every item has a key that follows from the dataset, the episode, the step, the table and the
-    pattern, so pushing again updates items and never doubles them.  By default the items are those
+    Every item has a key that follows from the dataset, the episode and its rows, the step, the table
+    and the pattern, so pushing again updates items and never doubles them.  By default the items are those
     of TF-Agents' ReverbAddTrajectoryObserver with a sequence length of 2: N-1 trajectories of two
     frames for an episode of N rows.
 
@@ -287,6 +287,8 @@ def _run(source: Source, sink: ReverbTableSink, how: dict[str, Any], progress: b
 def _report(conversion: ConvertReport, sink: ReverbTableSink, restarts: int) -> PushReport:
     short = sink.episodes_without_items
     notes = list(sink.notes)
+    if sink.pattern.note:
+        notes.append(sink.pattern.note)
     if short:
         notes.append(f"{short} episodes are too short for this pattern and gave no items")
     return PushReport(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import socket
 import sys
 import types
 from typing import Any
 
+from rlds2buf.errors import SinkError
 from rlds2buf.push import PushReport, push
 from rlds2buf.reverb_tables import load, make_table
 from rlds2buf.sinks.reverb_patterns import PATTERN_OPTIONS, make_pattern
@@ -82,6 +85,7 @@ def serve(
 
     Raises:
         MissingDependency: dm-reverb is not installed.
+        SinkError: the port is taken, or the checkpoint is of another table.
         Further, what :func:`rlds2buf.push` raises.
     """
     settings = TableSpec(table) if isinstance(table, str) else table
@@ -90,7 +94,7 @@ def serve(
     with contextlib.ExitStack() as stack:
         opened = source if isinstance(source, Source) else stack.enter_context(open_source(source))
         keeper = None if checkpoint is None else reverb.platform.checkpointers_lib.DefaultCheckpointer(checkpoint)
-        server = reverb.Server([make_table(opened, settings, shape)], port=port, checkpointer=keeper)
+        server = _start(reverb, make_table(opened, settings, shape), port, keeper)
         # Until the caller has it, an error stops the server.
         guard = stack.enter_context(contextlib.ExitStack())
         guard.callback(server.stop)
@@ -100,6 +104,21 @@ def serve(
         written = None if checkpoint is None else reverb.Client(address).checkpoint()
         guard.pop_all()
         return Serving(server, settings, report, written)
+
+
+def _start(reverb: Any, table: Any, port: int | None, keeper: Any) -> Any:
+    if port is not None:
+        # Reverb would share the port, and every client would reach one server or the other.
+        try:
+            with socket.create_server(("", port)):
+                pass
+        except OSError as cause:
+            why = "another program listens there" if cause.errno == errno.EADDRINUSE else cause.strerror
+            raise SinkError(f"port {port} can't be used: {why}") from cause
+    try:
+        return reverb.Server([table], port=port, checkpointer=keeper)
+    except (ValueError, RuntimeError) as cause:
+        raise SinkError(f"the Reverb server does not start: {cause}") from cause
 
 
 def table_of(**settings: Any) -> TableSpec:

@@ -42,7 +42,8 @@ def command(
 
     with open_source(source, how) as opened:
         serving = serve(opened, table_of(**settings), progress=True, **items, **choices)
-    with serving:
+    # Being interrupted is how serving ends, so it is no failure.
+    with contextlib.suppress(KeyboardInterrupt, SystemExit), serving:
         if as_json:
             print_json(serving.to_json())
         else:
@@ -52,7 +53,5 @@ def command(
                 click.echo(f"checkpoint {serving.checkpoint}")
             click.echo(f"serving table {serving.table.name} at {serving.address}; Ctrl-C ends it")
         sys.stdout.flush()
-        # Being interrupted is how serving ends, so it is no failure.
-        with contextlib.suppress(KeyboardInterrupt, SystemExit):
-            while True:
-                time.sleep(3600)
+        while True:
+            time.sleep(3600)

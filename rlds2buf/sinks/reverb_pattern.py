@@ -85,6 +85,11 @@ class Pattern(abc.ABC):
     def count(self, steps: int, episodes: int) -> int | None:
         """How many items a dataset becomes, None where the lengths of its episodes would have to be known."""
 
+    @property
+    def note(self) -> str:
+        """What the user should know of the items so far, if anything."""
+        return ""
+
     def reset(self) -> None:
         """Forget earlier episodes."""
         return None

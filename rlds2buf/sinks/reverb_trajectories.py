@@ -68,6 +68,17 @@ class TrajectoryPattern(Pattern):
         self.policy_info = policy_info
         self._tail: list[np.ndarray] = []
         self._frames_before = 0
+        self._zeroed = 0
+
+    @property
+    def note(self) -> str:
+        """How many discounts are not the logged ones."""
+        if not self._zeroed:
+            return ""
+        return (
+            f"{self._zeroed} discounts into a terminal step were logged as something else than 0, and are 0 in the "
+            "items (terminal_discount='boundary' leaves them, as TF-Agents does)"
+        )
 
     @property
     def text(self) -> str:
@@ -98,7 +109,7 @@ class TrajectoryPattern(Pattern):
 
     def lay(self, episode: Episode) -> Laid:
         """See :class:`Pattern`."""
-        pairs = _frames(episode, self.terminal_discount, self.policy_info)
+        pairs = self.frames(episode)
         frames = [column for _, column in nest.flatten(pairs)]
         rows = episode.num_steps
         if self.crosses:
@@ -129,7 +140,19 @@ class TrajectoryPattern(Pattern):
     def reset(self) -> None:
         """See :class:`Pattern`."""
         self._tail = []
-        self._frames_before = 0
+        self._frames_before = self._zeroed = 0
+
+    def frames(self, episode: Episode) -> StepPairs:
+        """One frame per row.
+
+        Raises:
+            EpisodeError: it lacks a field.
+        """
+        if self.terminal_discount == "transition":
+            into = np.flatnonzero(episode.is_terminal[1:])
+            logged = np.ones(len(into)) if episode.discount is None else np.asarray(episode.discount)[into]
+            self._zeroed += int(np.count_nonzero(logged))
+        return _frames(episode, self.terminal_discount, self.policy_info)
 
     def _starts(self, rows: int) -> np.ndarray:
         if self.tile:
@@ -172,6 +195,15 @@ class EpisodePattern(Pattern):
         """See :class:`Pattern`."""
         return f"episode terminal_discount={self._frame.terminal_discount} policy_info={self._frame.policy_info}"
 
+    @property
+    def note(self) -> str:
+        """As :attr:`TrajectoryPattern.note`."""
+        return self._frame.note
+
+    def reset(self) -> None:
+        """See :class:`Pattern`."""
+        self._frame.reset()
+
     def signature(self, spec: StepSpec) -> StepPairs:
         """See :class:`Pattern`; the axis of steps is None."""
         frame = self._frame.signature(spec)
@@ -187,7 +219,7 @@ class EpisodePattern(Pattern):
 
     def lay(self, episode: Episode) -> Laid:
         """See :class:`Pattern`."""
-        pairs = _frames(episode, self._frame.terminal_discount, self._frame.policy_info)
+        pairs = self._frame.frames(episode)
         zero = np.zeros(1, np.int64)
         span = RowSpan(zero, zero + episode.num_steps)
         tensors = [column for _, column in nest.flatten(pairs)]

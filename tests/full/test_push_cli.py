@@ -6,9 +6,11 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -116,14 +118,20 @@ def test_push_of_invalid_data(server, capsys):
     assert result.json["items"] == 25 * 9 and result.json["agrees"]
 
 
-def test_push_needs_no_tensorflow(server):
+# The other environment, where the test script has made it: no TensorFlow, the newest protobuf and numpy.
+CORE = ROOT / ".venv" / "core"
+PYTHONS = [Path(sys.executable), *(CORE / "bin" / "python" for _ in CORE.glob("lib/python3*/site-packages/cramjam"))]
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.parts[-3])
+def test_push_needs_no_tensorflow(server, python):
     code = f"""
 import sys
 from rlds2buf.cli.main import main
 code = main(["push", {str(CARTPOLE)!r}, "--server", "{server.address}", "--table", "replay"])
 print(code, sorted({{"tensorflow", "reverb", "tf_agents", "tensorflow_datasets", "h5py"}} & set(sys.modules)))
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([python, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.stdout.splitlines()[-1] == "0 []", done.stdout + done.stderr
 
 
@@ -250,3 +258,11 @@ class TestServe:
         assert run(capsys, "serve", "nothing-there").code == 3
         assert run(capsys, "serve", HOPPER, "--samples-per-insert", "3").code == 2
         assert run(capsys, "serve", BRIDGE).code == 1
+        with socket.create_server(("", 0)) as taken:
+            result = run(capsys, "serve", HOPPER, "--port", taken.getsockname()[1])
+            assert result.code == 4 and "another program listens there" in result.err
+
+    def test_a_checkpoint_of_another_table(self, capsys, tmp_path):
+        run(capsys, "convert", HOPPER, tmp_path / "seed", "--to", "reverb-checkpoint", "-T", "table=other")
+        result = run(capsys, "serve", HOPPER, "--checkpoint", tmp_path / "seed")
+        assert result.code == 4 and "table 'other'" in result.err

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds2buf import Episode, push
+from rlds2buf import Episode, EpisodeError, push
 from rlds2buf.sinks.reverb_patterns import make_pattern
+from tests.data import DATA
 from tests.full.pushed import contents, episodes, expected, items_in_order
 from tests.full.quiet import reverb, reverb_replay_buffer, reverb_utils, tensor_spec, tf, tf_agents_rlds_to_reverb
-from tests.full.rlds_data import SHARED, columns, mended, step_lists
+from tests.full.rlds_data import SHARED, columns, mended, shared, step_lists
 from tests.full.rlds_data import dataset as flat_dataset
 from tests.full.servers import ServerProcess
 
@@ -155,6 +156,21 @@ def test_real_data_give_the_items_that_tf_agents_makes(server, name):
 def test_where_the_data_hold_the_discount_no_option_is_needed(server, name):
     dataset = mended(name)
     assert contents(ours(server, as_steps(dataset))) == contents(theirs(server, dataset))
+
+
+@pytest.mark.parametrize("name", ["hopper-v0", "hopper-v2"])
+def test_folders_as_they_are(server, name):
+    """What TF-Agents makes of a dataset as TFDS reads it, and we of its folder."""
+    got = ours(server, DATA / "rlds" / SHARED[name])
+    assert contents(got) == contents(theirs(server, shared(name)))
+
+
+@pytest.mark.parametrize("name", ["bridge", "robomimic"])
+def test_folders_that_neither_takes(server, name):
+    with pytest.raises((tf.errors.InvalidArgumentError, TypeError)):
+        theirs(server, shared(name))
+    with pytest.raises(EpisodeError):
+        ours(server, DATA / "rlds" / SHARED[name])
 
 
 def test_datasets_that_only_differ_in_their_values_are_two(server):

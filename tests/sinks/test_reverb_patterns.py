@@ -116,6 +116,17 @@ def test_the_terminal_discount(mode, discounts):
     assert pattern.lay(numbered(0, 3, "terminated")).tensors[-1].tolist() == discounts
 
 
+@pytest.mark.parametrize("pattern", [TrajectoryPattern(2), EpisodePattern()])
+def test_discounts_that_are_not_the_logged_ones_are_noted(pattern):
+    given = [numbered(0, 3, "terminated"), numbered(1, 3), numbered(2, 1, "terminated")]
+    assert pattern.note == ""
+    for ep in [*given, given[0].replace(discount=np.array([1.0, 0, 1])), given[0].replace(discount=None)]:
+        pattern.lay(ep)
+    assert pattern.note.startswith("2 discounts into a terminal step")
+    pattern.reset()
+    assert pattern.note == ""
+
+
 def test_an_episode_of_one_row_is_last_on_both_sides():
     tensors = EpisodePattern().lay(numbered(0, 1)).tensors
     assert tensors[0].tolist() == [2] and tensors[3].tolist() == [2]
