@@ -58,7 +58,9 @@ def test_saved_with_all_but_the_functions(kind: str, tmp_path: Path) -> None:
             assert_same_nest(mine, theirs)
 
 
-@pytest.mark.parametrize("given", [{}, {"reward_fn": reward_fn}, {"done_fn": done_fn}], ids=["neither", "reward", "done"])
+@pytest.mark.parametrize(
+    "given", [{}, {"reward_fn": reward_fn}, {"done_fn": done_fn}], ids=["neither", "reward", "done"]
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_opening_needs_the_functions(kind: str, given: dict[str, Any], tmp_path: Path) -> None:
     filled(**KINDS[kind]).save(tmp_path / "saved")
