@@ -101,7 +101,7 @@ def one_by_one(data: dict[str, np.ndarray], steps: int) -> dict[str, float]:
     return in_turn({name: lambda name=name: step(name) for name in peers}, steps)
 
 
-def curve(top: int, directory: str | None, batch: int, rounds: int = 400) -> list[dict[str, Any]]:
+def curve(top: int, directory: str | None, batch: int, rounds: int = 2000) -> list[dict[str, Any]]:
     """Seconds a batch of buffers of 10 bytes a row, from 1e4 rows to `top`, the largest ones in files."""
     spec = StepSpec(
         observation=FieldSpec((), np.float32),
@@ -120,6 +120,8 @@ def curve(top: int, directory: str | None, batch: int, rounds: int = 400) -> lis
             try:
                 buffer = make(spec, rows, seed=0, directory=None if folder is None else folder / "buffer")
                 fill(buffer, rows)
+                if in_files:
+                    buffer.save()  # or the disk would still be at work
                 errors = np.random.default_rng(1).random(batch)
 
                 def learn(buffer: Any = buffer, errors: np.ndarray = errors, kind: str = kind) -> None:
