@@ -27,6 +27,12 @@ __all__ = ["command", "print_report"]
 @click.option(
     "--timeout", type=float, default=60.0, show_default=True, help="Seconds without progress before giving up."
 )
+@click.option(
+    "--check-counts/--no-check-counts",
+    default=True,
+    show_default=True,
+    help="Fail when the table's own count disagrees, as it does when others fill the table too.",
+)
 @click.option("--allow-eviction", is_flag=True, help="Push more items than the table holds.")
 @invalid_option
 @nonfinite_flag

@@ -21,7 +21,7 @@ from rlds2buf.sinks.reverb_priorities import Priority, check_priority, prioritie
 from rlds2buf.sinks.reverb_requests import RequestBuilder, chunk_length_for
 from rlds2buf.wire.reverb_connection import TableState, address_of
 from rlds2buf.wire.reverb_insert import InsertStream
-from rlds2buf.wire.reverb_items import ItemEncoder
+from rlds2buf.wire.reverb_items import Column, ItemEncoder
 from rlds2buf.wire.reverb_signature import differences, flatten_signature, flatten_spec
 
 __all__ = ["ReverbTableSink", "ServerCount"]
@@ -66,6 +66,7 @@ class _Server:
     builder: RequestBuilder | None = None
     items: int = 0  # acknowledged in earlier runs, or sent in this one
     max_size: int = 0
+    order: list[int] | None = None  # of the tensors, where it is not the pattern's own
     forgets: bool = False  # the table removes items by itself, after max_times_sampled samples
 
 
@@ -174,7 +175,11 @@ class ReverbTableSink(Sink):
         for server, state, order in zip(self._servers, states, orders, strict=True):
             self._begin(server, state)
             server.items = self._journal.servers[server.number].items
-            encoder = ItemEncoder(self.table, [columns[i] for i in order], max_chunk_length=self._chunk_length)
+            ordered = [columns[i] for i in order]
+            if columns == [Column(i) for i in range(len(columns))]:
+                # Column i from tensor i: only such items can Reverb also hand out step by step.
+                server.order, ordered = order, columns
+            encoder = ItemEncoder(self.table, ordered, max_chunk_length=self._chunk_length)
             server.builder = RequestBuilder(
                 encoder, self._chunk_length, send=server.stream.send, mark=server.stream.mark
             )
@@ -208,7 +213,7 @@ class ReverbTableSink(Sink):
         keys = self._keys.episode(number, laid.tensors)
         assert server.builder is not None
         server.builder.add(
-            laid.tensors,
+            laid.tensors if server.order is None else [laid.tensors[i] for i in server.order],
             laid.spans,
             keys.items(laid.numbers),
             priorities,
@@ -346,8 +351,10 @@ class ReverbTableSink(Sink):
         count.removed = record.size + count.new - state.size
         if not finished:
             return
-        allowed = server.forgets or (self._allow_eviction and state.size == state.max_size)
-        count.agrees = count.new <= count.items and (count.removed == 0 or allowed)
+        kept = count.removed == 0 or (self._allow_eviction and state.size == state.max_size)
+        once = count.new <= count.items and count.already_there <= count.size_before
+        # Of a table that drops what was sampled, nothing can be told by counting.
+        count.agrees = server.forgets or (once and kept)
         if not count.agrees:
             self._note(
                 f"{count.address}: the counts do not agree: {count.items} items were acknowledged and the server says "

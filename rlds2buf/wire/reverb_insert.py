@@ -35,7 +35,7 @@ MAX_BACKOFF: Final = 5.0
 
 
 class ServerRestarted(ServerUnavailable):
-    """The server is another process than the one that acknowledged items of this push."""
+    """The server is another process than the one that this push began with; what that one had may be gone."""
 
 
 @dataclasses.dataclass
@@ -147,13 +147,13 @@ class InsertStream:
 
         Raises:
             ServerUnavailable: nobody answers.
-            ServerRestarted: it is not the server that acknowledged items earlier.
+            ServerRestarted: it is not the server that was there at the first call.
             SinkError: there is no such table.
         """
         # A connection of its own: on one whose peer has stopped reading, gRPC keeps no deadline.
         with ReverbConnection(self.address) as connection:
             state_id, state = connection.table(self.table, min(self.timeout, PROBE_SECONDS))
-        if self.state_id and state_id != self.state_id and self.acknowledged:
+        if self.state_id and state_id != self.state_id:
             raise ServerRestarted(
                 f"{self.address}: the server was restarted after it had acknowledged {self.acknowledged} items; "
                 f"now {state}"

@@ -161,6 +161,16 @@ def test_fitting_signatures_are_taken(server, table):
         assert sample.data["next_step_type"].tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("table", ["plain", "typed", "dict_typed"])
+def test_items_can_be_sampled_step_by_step(server, table):
+    push(episodes(9), server.address, table, sequence_length=4, chunk_length=3)
+    (steps,) = reverb.Client(server.address).sample(table)
+    assert len(steps) == 4
+    flat = [[np.asarray(column) for column in step.data] for step in steps]
+    observed = next(i for i, column in enumerate(flat[0]) if column.shape == (3,))
+    assert np.diff([step[observed][0] for step in flat]).tolist() == [1, 1, 1]
+
+
 def test_another_signature_is_refused_field_by_field(server):
     given = [episode(0, 5).replace(observation=np.zeros((5, 4), np.float64), action={"x": np.zeros(5, np.int64)})]
     with pytest.raises(SignatureMismatch) as caught:

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds2buf import Episode, ServerUnavailable, SinkError, push
+from rlds2buf import Episode, ServerUnavailable, SinkError, SourceError, push
 from rlds2buf.sinks.reverb_patterns import make_pattern
+from rlds2buf.sources.memory import MemorySource
 from tests.full.proxy import Proxy
 from tests.full.pushed import contents, episodes, expected, items_in_order
 from tests.full.quiet import reverb
@@ -217,6 +218,47 @@ def test_a_server_that_stops_answering(mortal, tmp_path):
     report = push(given, mortal.address, "plain", resume=tmp_path / "journal")
     assert report.agrees and size(mortal.address) == report.items == 100 * 299
     assert report.resumed <= held
+
+
+class Interrupted(MemorySource):
+    """Calls `between` before it hands out episode number `at`, the first time."""
+
+    def __init__(self, given: list[Episode], at: int, between: Any) -> None:
+        super().__init__(given)
+        self._at, self._between = at, between
+        self._whole = MemorySource(given)
+
+    def fingerprint(self) -> str:
+        return self._whole.fingerprint()
+
+    def read(self, start: int = 0, stop: int | None = None) -> Any:
+        for item in super().read(start, stop):
+            if item.index == self._at and self._between is not None:
+                between, self._between = self._between, None
+                between()
+            yield item
+
+
+def test_a_server_restarted_while_nothing_is_under_way(mortal, tmp_path):
+    """What an earlier run had acknowledged is gone with the server, though this run has sent nothing yet."""
+    given = many(20)
+    journal = tmp_path / "journal"
+
+    def stop_reading() -> None:
+        raise SourceError("the disk is gone")
+
+    with pytest.raises(SourceError):
+        push(Interrupted(given, 10, stop_reading), mortal.address, "plain", resume=journal)
+    assert size(mortal.address) == 10 * 299
+
+    def restart() -> None:
+        mortal.kill()
+        mortal.begin()
+        mortal.ready()
+
+    report = push(Interrupted(given, 10, restart), mortal.address, "plain", resume=journal, timeout=60)
+    assert report.restarts == 1 and report.agrees
+    assert size(mortal.address) == report.items == 20 * 299
 
 
 @pytest.mark.parametrize("with_checkpoint", [False, True])
