@@ -81,6 +81,7 @@ class ReverbCheckpointSink(Sink):
         self._files: list[_Records] = []
         self._builder: RequestBuilder | None = None
         self._signature: Any = None
+        self._spec = StepSpec()
         self._keys: KeyMaker | None = None
         self._written = self._items = self._clock = 0
 
@@ -93,6 +94,7 @@ class ReverbCheckpointSink(Sink):
         """
         if self._target.exists() and not self._overwrite and (not self._target.is_dir() or any(self._target.iterdir())):
             raise SnapshotExists(f"{self.name}: is there already; name another folder, or overwrite it")
+        self._spec = spec
         self.pattern.reset()
         try:
             self._signature = encode_signature(self.pattern.table_signature(spec), name=self.pattern.type_name)
@@ -127,10 +129,11 @@ class ReverbCheckpointSink(Sink):
         """Append an episode's items.
 
         Raises:
-            EpisodeError: it lacks a field, or its priorities are no priorities.
+            EpisodeError: it does not fit the spec, or its priorities are no priorities.
             SinkError: the files can't be written, or the table could not hold the items.
         """
         assert self._builder is not None and self._keys is not None, "write before open"
+        self._spec.check(episode)
         number = self._written if episode.index is None else episode.index
         self._written += 1
         laid = self.pattern.lay(episode)

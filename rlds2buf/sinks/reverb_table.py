@@ -142,6 +142,7 @@ class ReverbTableSink(Sink):
         self._timeout = timeout
         self._allow_eviction = allow_eviction
         self._servers: list[_Server] = []
+        self._spec = StepSpec()
         self._keys: KeyMaker | None = None
         self._written = 0
 
@@ -153,6 +154,7 @@ class ReverbTableSink(Sink):
             SignatureMismatch: the table takes other columns; the message says which.
             SinkError: no such table, no room, the data lack a field, or the journal is another push's.
         """
+        self._spec = spec
         self.notes.clear()
         self.pattern.reset()
         self.counts = [ServerCount(address) for address in self.addresses]
@@ -194,10 +196,11 @@ class ReverbTableSink(Sink):
         """Send one episode's items; returns how many there are, sent now or acknowledged earlier.
 
         Raises:
-            EpisodeError: it lacks a field, or its priorities are no priorities.
+            EpisodeError: it does not fit the spec, or its priorities are no priorities.
             WriteTimeout, ServerUnavailable, SinkError: as the docstring of the stream says.
         """
         assert self._journal is not None and self._keys is not None
+        self._spec.check(episode)
         number = self._written if episode.index is None else episode.index
         self._written += 1
         laid = self.pattern.lay(episode)

@@ -124,4 +124,7 @@ class ReverbCheckpointSource(Source):
         if chunk is None:
             raise SourceFormatError(f"{self.name}: chunk {key} is missing")
         tensors = chunk.data.tensors or chunk.deprecated_data
-        return [decode_tensor(tensor, delta_encoded=chunk.delta_encoded) for tensor in tensors]
+        decoded = [decode_tensor(tensor, delta_encoded=chunk.delta_encoded) for tensor in tensors]
+        for tensor in decoded:
+            tensor.flags.writeable = False  # items share it
+        return decoded

@@ -68,7 +68,8 @@ def _records(path: Path) -> Iterator[bytes]:
         with open(path, "rb") as file:
             head = file.read(_HEADER.size)
             file.seek(0)
-            if len(head) == _HEADER.size and _HEADER.unpack(head)[1] != masked_crc(head[:8]):
+            plain = len(head) == _HEADER.size and _HEADER.unpack(head)[1] == masked_crc(head[:8])
+            if head[:1] == b"\x78" and not plain:  # zlib's usual first byte
                 yield from _unframe(_Inflated(file, path), path)
                 return
     except FileNotFoundError as cause:
