@@ -53,7 +53,7 @@ _HOME = {
     "windows": "views.windows",
 }
 _ERRORS = (
-    "BoundaryError EmptyEpisode EpisodeError InvalidPriority MissingDependency NotEnoughItems ReplayError "
+    "BoundaryError EmptyEpisode EpisodeError FilteredOut InvalidPriority MissingDependency NotEnoughItems ReplayError "
     "Rlds2bufError ServerUnavailable SignatureMismatch SinkError SnapshotCorrupt SnapshotError SnapshotExists "
     "SnapshotTooNew SourceError SourceFormatError SourceNotFound SpecMismatch UnknownKey WriteTimeout"
 ).split()

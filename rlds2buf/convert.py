@@ -15,7 +15,7 @@ from rlds2buf.check.report import Checker, Issue, issue_of
 from rlds2buf.check.rules import ERROR
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import EpisodeError
+from rlds2buf.errors import EpisodeError, FilteredOut
 from rlds2buf.progress import Tracked
 from rlds2buf.sinks.base import Sink
 from rlds2buf.sinks.detect import open_sink
@@ -43,6 +43,7 @@ class ConvertReport:
         rejected: episodes that were left out, by the first rule that each breaks.
         repaired: rows that were changed, by rule; with ``final_transition="keep"`` also episodes by
             ``final-transition-kept`` and ``final-transition-lost``.
+        lost: what the output's format can't hold of the data: field to the reason.
         issues: the first findings that episodes were left out for.
         seconds: of this run, without opening source and sink.
         resumed: episodes of `read` that an earlier run had dealt with; they are in the counts.
@@ -57,6 +58,7 @@ class ConvertReport:
     rejected: Counter[str] = dataclasses.field(default_factory=Counter)
     repaired: Counter[str] = dataclasses.field(default_factory=Counter)
     issues: list[Issue] = dataclasses.field(default_factory=list)
+    lost: dict[str, str] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
     resumed: int = 0
 
@@ -115,6 +117,7 @@ class ConvertReport:
             **self.counts(),
             "written": self.episodes,
             "issues": [issue.to_json() for issue in self.issues],
+            "lost": self.lost,
             "seconds": self.seconds,
             "resumed": self.resumed,
         }
@@ -133,6 +136,7 @@ def convert(
     progress: bool = False,
     overwrite: bool = False,
     resume: bool = False,
+    sink_options: Mapping[str, Any] | None = None,
     split: str | None = None,
     format: str | None = None,
     **options: Any,
@@ -142,9 +146,11 @@ def convert(
     Args:
         source: a Source, or whatever :func:`rlds2buf.open_source` takes.
         sink: a Sink; a buffer, which the episodes are added to; a list, which they are appended
-            to; or a path, where a folder is written that :func:`rlds2buf.load_buffer` opens.
-        to: what is written at a path: ``"buffer"``, or ``"reverb-checkpoint"``, from which a Reverb
-            server starts (:func:`rlds2buf.push.write_checkpoint` has more options).
+            to; or a path.
+        to: what is written at a path: ``"buffer"``, a folder that :func:`rlds2buf.load_buffer` opens;
+            ``"rlds"``, a folder that TFDS and :func:`rlds2buf.open_source` open; ``"minari"``, one that
+            Minari opens; ``"d4rl"``, an HDF5 file with D4RL's keys; or ``"reverb-checkpoint"``, from
+            which a Reverb server starts (:func:`rlds2buf.push.write_checkpoint` has more options).
         on_invalid: what becomes of an episode with errors (:mod:`rlds2buf.check.rules`):
             ``"raise"`` stops, ``"skip"`` leaves it out, ``"repair"`` mends its flags from the
             record's own borders, and leaves it out if errors remain.  All is counted.
@@ -158,6 +164,8 @@ def convert(
         overwrite: for a path: replace what is there, once the new one is whole.
         resume: for a path: go on from an earlier conversion of the same source with the same
             options that was killed, and keep what there is if this one fails.
+        sink_options: for a path: options of what is written there, as the class in
+            :mod:`rlds2buf.sinks` lists them (``{"name": "hopper"}`` of an RLDS folder).
         split, format, options: for :func:`rlds2buf.open_source`, if `source` is not a Source.
 
     Returns:
@@ -188,9 +196,10 @@ def convert(
             source = stack.enter_context(open_source(source, split=split, format=format, **options))
         elif split is not None or format is not None or options:
             raise ValueError("split, format and further options are for a path, not for an opened source")
+        sink = open_sink(sink, to=to, overwrite=overwrite, resume=resume, **(sink_options or {}))
         conversion = _Conversion(
-            source,
-            open_sink(sink, to=to, overwrite=overwrite, resume=resume),
+            source.encoded() if sink.takes_encoded_images else source,
+            sink,
             {
                 "on_invalid": on_invalid,
                 "final_transition": final_transition,
@@ -229,6 +238,7 @@ class _Conversion:
             self.report.check()
             self.sink.flush()
             self.sink.commit()
+            self.report.lost = dict(self.sink.lost())
         except BaseException as error:
             self.report.check()
             error.report = self.report  # type: ignore[attr-defined]  # documented on convert()
@@ -291,7 +301,7 @@ class _Conversion:
         return episode, changes, fault
 
     def _refuse(self, issue: Issue, error: EpisodeError | None = None) -> None:
-        if self.choices["on_invalid"] == "raise":
+        if self.choices["on_invalid"] == "raise" and not isinstance(error, FilteredOut):
             raise error if error is not None else issue.error()
         self.report.reject(issue)
 

@@ -10,7 +10,8 @@
      |- EpisodeError           (+ ValueError)   one episode is wrong: .source .episode .step .path
      |   |- BoundaryError      is_first / is_last / is_terminal break the grammar
      |   |- SpecMismatch       shapes or dtypes differ from the spec
-     |   `- EmptyEpisode       no steps
+     |   |- EmptyEpisode       no steps
+     |   `- FilteredOut        nothing wrong: left out because a filter says so
      |- SinkError              an output can't be written
      |   |- SignatureMismatch  (+ ValueError)   field-by-field difference to a table
      |   |- WriteTimeout       (+ TimeoutError)
@@ -34,6 +35,7 @@ __all__ = [
     "BoundaryError",
     "EmptyEpisode",
     "EpisodeError",
+    "FilteredOut",
     "InvalidPriority",
     "MissingDependency",
     "NotEnoughItems",
@@ -127,6 +129,14 @@ class SpecMismatch(EpisodeError):
 
 class EmptyEpisode(EpisodeError):
     """The episode has no steps."""
+
+
+class FilteredOut(EpisodeError):
+    """Nothing is wrong with the episode: a filter that was asked for leaves it out.
+
+    :meth:`Source.read <rlds2buf.sources.base.Source.read>` yields it in the episode's place, so that
+    it is counted; iterating a source passes over it.  Its rule names the filter.
+    """
 
 
 class SinkError(Rlds2bufError):

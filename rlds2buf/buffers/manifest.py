@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import crc32c
 
-from rlds2buf.errors import SinkError, SnapshotCorrupt, SnapshotTooNew, SourceNotFound
+from rlds2buf.errors import SnapshotCorrupt, SnapshotTooNew, SourceNotFound
+from rlds2buf.files.durable import replace_text
 
-__all__ = ["FORMAT", "VERSION", "is_buffer", "read_manifest", "sync_folder", "write_manifest"]
+__all__ = ["FORMAT", "VERSION", "is_buffer", "read_manifest", "write_manifest"]
 
 FORMAT = "rlds2buf-buffer"
 VERSION = 1
@@ -27,24 +27,6 @@ def write_manifest(folder: Path, body: dict[str, Any]) -> None:
     body = {"format": FORMAT, "version": VERSION, **body}
     body["checksum"] = _checksum(body)
     replace_text(folder / _NAME, json.dumps(body, indent=1))
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a small file at once, synced to the disk.
-
-    Raises:
-        SinkError: it can't be written.
-    """
-    fresh = path.with_name(path.name + ".new")
-    try:
-        with open(fresh, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-        sync_folder(path.parent)
-    except OSError as cause:
-        raise SinkError(f"{path}: {cause.strerror or cause}") from cause
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -80,15 +62,6 @@ def is_buffer(folder: Path) -> bool:
         return bool(json.loads((folder / _NAME).read_text(encoding="utf-8")).get("format") == FORMAT)
     except (OSError, ValueError, AttributeError, RecursionError):
         return False
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _checksum(body: dict[str, Any]) -> int:

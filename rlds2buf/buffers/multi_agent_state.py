@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from rlds2buf.buffers.column_file import checksum, open_column
 from rlds2buf.buffers.fresh import Fresh
 from rlds2buf.buffers.manifest import read_manifest
 from rlds2buf.buffers.multi_agent import MultiAgentBuffer
 from rlds2buf.buffers.policies import Agents, checked_settings
-from rlds2buf.buffers.snapshot import _Folder, _provenance, load_buffer, save_buffer
+from rlds2buf.buffers.snapshot import _Folder, load_buffer, save_buffer
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError
+from rlds2buf.files.column_file import checksum, open_column
+from rlds2buf.files.partial import plain_json
 
 __all__ = ["get_state", "load", "save", "set_state"]
 
@@ -75,15 +76,15 @@ def save(buffer: MultiAgentBuffer, path: Path, *, overwrite: bool = False) -> No
         names = {name: f"policy-{i:03d}" for i, name in enumerate(buffer.policies)}
         for name, policy in buffer.policies.items():
             with policy._lock:
-                save_buffer(policy, folder.partial / folder.data / names[name])
+                save_buffer(policy, folder.data / names[name])
         for name, array in _arrays(buffer).items():
             folder.column(name, array.shape[1:], array.dtype).append(array)
-        folder.publish(
+        folder.finish(
             {
                 **_describe(buffer),
                 "policies": names,
                 "policy_mapping": list(mapping.items()) if isinstance(mapping, dict) else mapping and "function",
-                "provenance": _provenance(buffer.provenance),
+                "provenance": plain_json(buffer.provenance),
             }
         )
 

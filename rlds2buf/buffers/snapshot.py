@@ -14,12 +14,11 @@ so that at any moment the folder holds one whole buffer.
 
 from __future__ import annotations
 
-import fcntl
+import hashlib
 import json
 import os
 import re
 import shutil
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -27,16 +26,18 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 import rlds2buf
-from rlds2buf.buffers.column_file import ColumnFile, checksum, open_column
 from rlds2buf.buffers.incoming import Intake
 from rlds2buf.buffers.live import LiveFolder
-from rlds2buf.buffers.manifest import is_buffer, read_manifest, replace_text, sync_folder, write_manifest
+from rlds2buf.buffers.manifest import is_buffer, read_manifest, write_manifest
 from rlds2buf.buffers.state import describe, restore
 from rlds2buf.buffers.storage import RowStore
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import FINAL_ROW
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import SinkError, SnapshotCorrupt, SnapshotError, SnapshotExists
+from rlds2buf.errors import SinkError, SnapshotCorrupt, SnapshotError
+from rlds2buf.files.column_file import ColumnFile, checksum, open_column
+from rlds2buf.files.durable import sync_folder
+from rlds2buf.files.partial import PartialFolder, plain_json
 from rlds2buf.kernels.chain import CODE
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def save_buffer(buffer: Buffer, path: Path, *, overwrite: bool = False) -> None:
             column = folder.column(name, blocks[0].shape[1:], blocks[0].dtype)
             for block in blocks:
                 column.append(block)
-        folder.publish({**describe(buffer), "provenance": _provenance(buffer.provenance)})
+        folder.finish({**describe(buffer), "provenance": plain_json(buffer.provenance)})
 
 
 class SnapshotWriter:
@@ -156,14 +157,18 @@ class SnapshotWriter:
         self.spec = spec
         self.episodes = 0
         self.notes: dict[str, Any] = {}
-        self._provenance = _provenance(provenance)
-        self._folder = _Folder(Path(path), overwrite=overwrite, keep=resume)
+        self._provenance = plain_json(provenance or {})
+        self._folder = _Folder(
+            Path(path),
+            provenance={"source": self._provenance, "spec": spec.to_json()},
+            overwrite=overwrite,
+            resume=resume,
+        )
         self._intake = Intake(spec)
         self._encoder = RowStore(spec, 0)  # for the fields' order and the vocabularies
         self._rows = self._items = 0
-        journal = self._folder.journal() if resume else None
         try:
-            self._open(journal)
+            self._open(self._folder.journal)
         except BaseException:
             self._folder.close(keep=resume)  # a mistaken resume must not destroy what is there
             raise
@@ -190,10 +195,8 @@ class SnapshotWriter:
 
     def checkpoint(self) -> None:
         """Make what is written so far something that a later writer can go on from."""
-        self._folder.write_journal(
+        self._folder.sync(
             {
-                "provenance": self._provenance,
-                "spec": self.spec.to_json(),
                 "episodes": self.episodes,
                 "rows": self._rows,
                 "items": self._items,
@@ -204,7 +207,7 @@ class SnapshotWriter:
 
     def commit(self) -> None:
         """Finish the files and put the buffer into its place."""
-        self._folder.publish(
+        self._folder.finish(
             {
                 "kind": "circular",
                 "spec": self.spec.to_json(),
@@ -231,11 +234,6 @@ class SnapshotWriter:
 
     def _open(self, journal: dict[str, Any] | None) -> None:
         if journal is not None:
-            if journal["provenance"] != self._provenance or journal["spec"] != self.spec.to_json():
-                raise SnapshotError(
-                    f"{self._folder.target}: the interrupted run had another source or other options; "
-                    "start over without resuming"
-                )
             self.episodes, self._rows, self._items = journal["episodes"], journal["rows"], journal["items"]
             self.notes = journal["notes"]
             for i, vocabulary in self._encoder.vocabularies.items():
@@ -257,77 +255,70 @@ class SnapshotWriter:
         }
 
 
-class _Folder:
-    """A buffer's folder in the making: ``.NAME.partial`` beside the target, locked by this process."""
+class _Folder(PartialFolder):
+    """A buffer's folder in the making, with its columns."""
 
-    def __init__(self, target: Path, *, overwrite: bool, keep: bool = False) -> None:
-        self.target = target
-        self.partial = target.parent / f".{target.name}.partial"
+    def __init__(
+        self,
+        target: Path,
+        *,
+        provenance: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+        resume: bool = False,
+    ) -> None:
         self._columns: dict[str, ColumnFile] = {}
-        self._journal: dict[str, Any] | None = None
-        self._lock = -1
-        if os.path.lexists(target):
-            if not overwrite:
-                raise SnapshotExists(f"{target}: is there already; choose another name or overwrite it")
-            if not is_buffer(target):
-                raise SnapshotExists(f"{target}: is not a saved buffer, so it is not overwritten")
+        super().__init__(
+            target,
+            provenance=provenance,
+            overwrite=overwrite,
+            resume=resume,
+            replaceable=is_buffer,
+            what="a saved buffer",
+        )
+        self.data = self.folder / "data"
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self.partial.mkdir(exist_ok=True)
-            self._lock = os.open(self.partial / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as cause:
-            os.close(self._lock)
-            raise SnapshotExists(f"{target}: another process is writing it") from cause
+            self.data.mkdir(exist_ok=True)
         except OSError as cause:
-            raise SinkError(f"{self.partial}: {cause.strerror or cause}") from cause
-        self._journal = self._read_journal() if keep else None
-        if self._journal is None:
-            for child in self.partial.iterdir():
-                if child.name != "lock":
-                    shutil.rmtree(child) if child.is_dir() else child.unlink()
-        self.data = self._journal["data"] if self._journal else f"data-{uuid.uuid4().hex[:12]}"
-        try:
-            (self.partial / self.data).mkdir(exist_ok=True)
-        except OSError as cause:
-            raise SinkError(f"{self.partial}: {cause.strerror or cause}") from cause
-
-    def journal(self) -> dict[str, Any] | None:
-        """What an interrupted writer left, or None."""
-        return self._journal
+            raise SinkError(f"{self.data}: {cause.strerror or cause}") from cause
 
     def column(self, name: str, row_shape: tuple[int, ...], dtype: np.dtype) -> ColumnFile:
         """A new column, or the continuation of an interrupted one."""
         plain = re.sub(r"[^\w.-]+", ".", name)
-        path = self.partial / self.data / f"{len(self._columns):03d}-{plain}.npy"
-        resume = tuple(self._journal["columns"][name]) if self._journal else None
+        path = self.data / f"{len(self._columns):03d}-{plain}.npy"
+        resume = tuple(self.journal["columns"][name]) if self.journal else None
         self._columns[name] = ColumnFile(path, row_shape, dtype, resume=resume)
         return self._columns[name]
 
-    def write_journal(self, state: dict[str, Any]) -> None:
-        """Sync all columns and note how far they are."""
+    def sync(self, state: Mapping[str, Any]) -> None:
+        """Sync all columns and note how far they are, and `state`."""
         for column in self._columns.values():
             column.sync()
         reached = {name: [column.rows, column.crc] for name, column in self._columns.items()}
-        replace_text(self.partial / "journal.json", json.dumps({**state, "data": self.data, "columns": reached}))
+        self.write_journal({**state, "columns": reached})
 
-    def publish(self, body: dict[str, Any]) -> None:
+    def finish(self, body: Mapping[str, Any]) -> None:
         """Finish all columns, write the manifest and move everything to the target."""
         columns = [{"name": name, **column.finish()} for name, column in self._columns.items()]
-        manifest = {**body, "data": self.data, "columns": columns, "rlds2buf": rlds2buf.__version__}
-        old: list[Path] = []
+        body = {**body, "columns": columns, "rlds2buf": rlds2buf.__version__}
+        # Named for what is in it, so that equal buffers are equal files, and a reader that has just read
+        # a manifest which is being replaced does not find other columns under the name it knows.
+        name = f"data-{self._digest(body)}"
+        manifest = {**body, "data": name}
         try:
-            (self.partial / "journal.json").unlink(missing_ok=True)
-            sync_folder(self.partial / self.data)
-            if self.target.exists():
-                old = list(self.target.glob("data-*"))
-                os.rename(self.partial / self.data, self.target / self.data)
-                write_manifest(self.target, manifest)
-            else:
-                write_manifest(self.partial, manifest)
-                (self.partial / "lock").unlink()
-                os.rename(self.partial, self.target)
-            sync_folder(self.target.parent)
+            self.forget_journal()
+            sync_folder(self.data)
+            if not self.target.exists():
+                os.rename(self.data, self.folder / name)
+                write_manifest(self.folder, manifest)
+                self.publish()
+                return
+            old = [folder for folder in self.target.glob("data-*") if folder.name != name]
+            if name != _data_of(self.target):
+                # Not in use, so a killed run left it, perhaps half removed.
+                shutil.rmtree(self.target / name, ignore_errors=True)
+                os.rename(self.data, self.target / name)
+            write_manifest(self.target, manifest)
+            sync_folder(self.target)
         except OSError as cause:
             raise SinkError(f"{self.target}: {cause.strerror or cause}") from cause
         for folder in old:
@@ -339,29 +330,22 @@ class _Folder:
         for column in self._columns.values():
             column.close()
         self._columns.clear()
-        if self._lock >= 0:
-            if not keep:
-                shutil.rmtree(self.partial, ignore_errors=True)
-            os.close(self._lock)
-            self._lock = -1
+        super().close(keep=keep)
 
     def __enter__(self) -> _Folder:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _read_journal(self) -> dict[str, Any] | None:
-        try:
-            state: dict[str, Any] = json.loads((self.partial / "journal.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as cause:
-            raise SnapshotCorrupt(f"{self.partial}: the journal can't be read ({cause}); start over") from cause
-        return state
+    def _digest(self, body: Mapping[str, Any]) -> str:
+        """Of all that is in the buffer, those of its parts included (a multi-agent buffer's policies)."""
+        digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode())
+        for part in sorted(self.data.rglob("manifest.json")):
+            digest.update(part.read_bytes())
+        return digest.hexdigest()[:12]
 
 
-def _provenance(values: Mapping[str, Any] | None) -> dict[str, Any]:
-    """As it will be read back, so that two runs can be compared."""
-    plain: dict[str, Any] = json.loads(json.dumps(dict(values or {})))
-    return plain
+def _data_of(folder: Path) -> str | None:
+    """The data folder that a saved buffer's manifest names; None if that can't be read."""
+    try:
+        return str(read_manifest(folder)["data"])
+    except (SnapshotError, KeyError):
+        return None

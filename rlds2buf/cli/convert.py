@@ -20,18 +20,19 @@ __all__ = ["command"]
 @click.argument("target", metavar="DST")
 @click.option(
     "--to",
-    type=click.Choice(["buffer", "reverb-checkpoint"]),
+    type=click.Choice(["buffer", "rlds", "minari", "d4rl", "reverb-checkpoint"]),
     default="buffer",
     show_default=True,
     help="What DST becomes.",
 )
 @click.option(
     "-T",
-    "--table-option",
+    "--to-option",
+    "to_option",
     multiple=True,
     callback=pairs,
     metavar="NAME=VALUE",
-    help="Of a reverb-checkpoint: table (its name), max_size, sampler, sequence_length, n_step, ...; may be repeated.",
+    help="Of what is written: an RLDS folder's name, ...; a reverb-checkpoint's table, sequence_length, ...",
 )
 @click.option(
     "--on-invalid",
@@ -64,24 +65,27 @@ def command(
     how: dict[str, Any],
     target: str,
     to: str,
-    table_option: dict[str, Any],
+    to_option: dict[str, Any],
     as_json: bool,
     **choices: Any,
 ) -> None:
     """Write SRC, checked, as DST.
 
-    DST becomes a folder that `rlds2buf sample` and load_buffer() open, or one from which a Reverb server starts.
+    DST becomes a folder that `rlds2buf sample` and load_buffer() open, or what --to says: an RLDS folder, a Minari
+    dataset, a D4RL file, or a folder from which a Reverb server starts.
     """
     from rlds2buf.convert import convert
     from rlds2buf.push import checkpoint_sink
+    from rlds2buf.sinks.detect import open_sink
 
-    if table_option and to != "reverb-checkpoint":
-        raise click.UsageError("-T goes with --to reverb-checkpoint")
-    sink: Any = target
-    if to == "reverb-checkpoint":
-        if choices.pop("resume"):
-            raise click.UsageError("--resume goes with --to buffer")
-        sink = checkpoint_sink(target, overwrite=choices.pop("overwrite"), **table_option)
+    overwrite, resume = choices.pop("overwrite"), choices.pop("resume")
+    try:
+        if to == "reverb-checkpoint" and not resume:
+            sink: Any = checkpoint_sink(target, overwrite=overwrite, **to_option)
+        else:
+            sink = open_sink(target, to=to, overwrite=overwrite, resume=resume, **to_option)
+    except (TypeError, ValueError) as cause:
+        raise click.UsageError(str(cause)) from cause
     with open_source(source, how) as opened:
         report = convert(opened, sink, progress=True, **choices)
     if as_json:
@@ -103,5 +107,6 @@ def _print(report: ConvertReport) -> None:
     print_table("written", rows)
     print_table("left out (episodes, by rule)", [(rule, number(n)) for rule, n in report.rejected.most_common()])
     print_table("changed (by rule)", [(rule, number(n)) for rule, n in report.repaired.most_common()])
+    print_table("not held by the output's format", list(report.lost.items()))
     for issue in report.issues:
         click.echo(f"  {issue}")

@@ -28,9 +28,12 @@ class FieldSpec:
         dtype: numpy dtype; ``object`` stands for variable-length byte strings.
         low, high: inclusive limits (a number, or nested lists of the field's shape), or None.
         values: the finite set of allowed values, or None.
+        image: for byte strings that are image files (JPEG, PNG): what the decoded pixels are; else None.
 
     >>> FieldSpec((17,), np.float32)
     FieldSpec(float32[17])
+    >>> FieldSpec((), object, image=FieldSpec((64, 64, 3), np.uint8))
+    FieldSpec(string[], image=uint8[64, 64, 3])
     """
 
     shape: tuple[int | None, ...]
@@ -38,6 +41,7 @@ class FieldSpec:
     low: Any = None
     high: Any = None
     values: tuple[Any, ...] | None = None
+    image: FieldSpec | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
@@ -74,7 +78,7 @@ class FieldSpec:
     def __repr__(self) -> str:
         limits = "".join(
             f", {name}={value}"
-            for name, value in (("low", self.low), ("high", self.high), ("values", self.values))
+            for name, value in (("low", self.low), ("high", self.high), ("values", self.values), ("image", self.image))
             if value is not None
         )
         return f"FieldSpec({self}{limits})"
@@ -86,6 +90,8 @@ class FieldSpec:
             value = getattr(self, name)
             if value is not None:
                 out[name] = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+        if self.image is not None:
+            out["image"] = self.image.to_json()
         return out
 
     @classmethod
@@ -99,6 +105,7 @@ class FieldSpec:
             data.get("low"),
             data.get("high"),
             tuple(values) if values is not None else None,
+            cls.from_json(data["image"]) if "image" in data else None,
         )
 
 

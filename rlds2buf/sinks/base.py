@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec
@@ -25,9 +25,12 @@ class Sink(abc.ABC):
 
     Attributes:
         name: the path or address, for messages and reports.
+        takes_encoded_images: whether it would rather have pictures as the files they are (JPEG, PNG)
+            than as pixels, where the source can give them so.
     """
 
     name: str
+    takes_encoded_images: ClassVar[bool] = False
 
     @abc.abstractmethod
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
@@ -66,6 +69,13 @@ class Sink(abc.ABC):
     def checkpoint(self, progress: Mapping[str, Any]) -> None:
         """Make everything written so far survive a kill, together with `progress` (plain JSON values)."""
         return None
+
+    def lost(self) -> Mapping[str, str]:
+        """What the format can't hold of what was written: a field's or metadata's path to the reason.
+
+        What is left out is said here, never dropped in silence.
+        """
+        return {}
 
     @abc.abstractmethod
     def commit(self) -> None:

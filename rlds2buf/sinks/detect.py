@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from rlds2buf.sinks.base import Sink
 
 __all__ = ["KINDS", "open_sink"]
 
-KINDS = ("buffer", "reverb-checkpoint")
-"""What a path can become, as ``rlds2buf convert --to`` takes it."""
+KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    "buffer": ("buffer", "BufferFolderSink"),
+    "rlds": ("rlds_dir", "RldsDirSink"),
+    "minari": ("minari_dir", "MinariDirSink"),
+    "d4rl": ("d4rl_hdf5", "D4rlHdf5Sink"),
+    "reverb-checkpoint": ("reverb_checkpoint", "ReverbCheckpointSink"),
+}
+"""What a path can become, as ``rlds2buf convert --to`` takes it; the module and class that write it."""
 
 
-def open_sink(target: Any, *, to: str = "buffer", overwrite: bool = False, resume: bool = False) -> Sink:
+def open_sink(
+    target: Any, *, to: str = "buffer", overwrite: bool = False, resume: bool = False, **options: Any
+) -> Sink:
     """The sink for a target.
 
     ======================================  ===============================================================
@@ -22,36 +33,29 @@ def open_sink(target: Any, *, to: str = "buffer", overwrite: bool = False, resum
     a Sink                                  itself
     a list                                  :class:`~rlds2buf.sinks.memory.MemorySink`
     a buffer (it has ``add``, ``sample``)   :class:`~rlds2buf.sinks.buffer.BufferSink`
-    a path                                  :class:`~rlds2buf.sinks.buffer.BufferFolderSink`, or
-                                            :class:`~rlds2buf.sinks.reverb_checkpoint.ReverbCheckpointSink`
+    a path                                  one of `KINDS`: a saved buffer, an RLDS folder, ...
     ======================================  ===============================================================
 
     Args:
         target: where the episodes go.
         to: what to write at a path, one of `KINDS`.
         overwrite, resume: for a path only.
+        options: for a path: those of what is written there, its class's docstring lists them.
 
     Raises:
         ValueError: unknown `to`, or an option that the target does not take.
-        TypeError: none of the above.
+        TypeError: none of the above, or an option that the sink of a path does not have.
 
     >>> open_sink([])
     <MemorySink memory>
     """
     if to not in KINDS:
         raise ValueError(f"to must be one of {', '.join(KINDS)}, got {to!r}")
-    if isinstance(target, str | os.PathLike) and to == "reverb-checkpoint":
-        from rlds2buf.sinks.reverb_checkpoint import ReverbCheckpointSink
-
-        if resume:
-            raise ValueError("a Reverb checkpoint is written in one go: resume is not for it")
-        return ReverbCheckpointSink(os.fspath(target), overwrite=overwrite)
     if isinstance(target, str | os.PathLike):
-        from rlds2buf.sinks.buffer import BufferFolderSink
-
-        return BufferFolderSink(os.fspath(target), overwrite=overwrite, resume=resume)
-    if overwrite or resume:
-        raise ValueError(f"overwrite and resume are for a path, not for a {type(target).__name__}")
+        return _of_path(os.fspath(target), to, {"overwrite": overwrite, "resume": resume, **options})
+    if overwrite or resume or options:
+        given = ", ".join(options) or "overwrite and resume"
+        raise ValueError(f"{given}: for a path, not for a {type(target).__name__}")
     if isinstance(target, Sink):
         return target
     if isinstance(target, list):
@@ -63,3 +67,17 @@ def open_sink(target: Any, *, to: str = "buffer", overwrite: bool = False, resum
 
         return BufferSink(target)
     raise TypeError(f"a sink is a path, a list, a buffer or a Sink, got {type(target).__name__}")
+
+
+def _of_path(path: str, to: str, options: dict[str, Any]) -> Sink:
+    module, name = KINDS[to]
+    cls = getattr(importlib.import_module(f"rlds2buf.sinks.{module}"), name)
+    known = {p.name for p in inspect.signature(cls).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    for option in [option for option in options if option not in known]:
+        if options.pop(option) and option == "resume":
+            raise ValueError(f"{to} is written in one go: resume is not for it")
+        if option not in ("overwrite", "resume"):
+            offered = ", ".join(sorted(known - {"overwrite", "resume"})) or "none"
+            raise TypeError(f"{to} takes no option {option!r}; its options: {offered}")
+    sink: Sink = cls(path, **options)
+    return sink

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import EpisodeError
+from rlds2buf.errors import EpisodeError, FilteredOut
 
 __all__ = ["Source"]
 
@@ -50,7 +50,7 @@ class Source(abc.ABC):
 
         An episode that can't be built (ragged columns, no steps) is yielded as the
         :class:`~rlds2buf.errors.EpisodeError` that says why, so that the ones behind it can still
-        be read.  Every episode has `source` and `index` set.
+        be read; one that a filter leaves out as FilteredOut.  Every episode has `source` and `index` set.
 
         Raises:
             SourceError: the files are damaged; nothing after that point can be trusted.
@@ -76,6 +76,14 @@ class Source(abc.ABC):
         if waiting:
             yield EpisodeBatch.of(waiting)
 
+    def encoded(self) -> Source:
+        """The same data with pictures as the files they are, where this source stores such files.
+
+        Their fields are byte strings then, whose FieldSpec has an ``image``.  Itself where there are
+        none, or where the source was told how its pictures are to be had.
+        """
+        return self
+
     def details(self) -> dict[str, Any]:
         """Further facts for ``rlds2buf inspect``, as plain JSON values (splits, files, versions)."""
         return {}
@@ -90,6 +98,8 @@ class Source(abc.ABC):
 
     def __iter__(self) -> Iterator[Episode]:
         for item in self.read():
+            if isinstance(item, FilteredOut):
+                continue
             if isinstance(item, EpisodeError):
                 raise item
             yield item

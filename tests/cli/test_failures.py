@@ -222,7 +222,7 @@ sys.exit(main(sys.argv[1:]))
         process = subprocess.Popen(
             [sys.executable, "-c", code, "convert", str(long_file), str(tmp_path / "out")], cwd=ROOT
         )
-        wait_for(lambda: list(tmp_path.rglob("journal.json")), process)
+        wait_for(lambda: any('"state": {' in path.read_text() for path in tmp_path.rglob("journal.json")), process)
         process.kill()
         process.wait(timeout=60)
         assert not (tmp_path / "out").exists()
