@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 import os
@@ -18,7 +19,7 @@ from rlds2buf.sources.base import Source
 from rlds2buf.wire.columns import LeafReader, leaf_readers
 from rlds2buf.wire.dataset_info import DatasetInfo, find_version_folder, read_dataset_info
 from rlds2buf.wire.example import Feature
-from rlds2buf.wire.features import FeatureTree, Sequence, describe, field_specs, read_features
+from rlds2buf.wire.features import FeatureTree, Sequence, describe, field_specs, keep_encoded, read_features
 from rlds2buf.wire.layout import ExampleParser
 from rlds2buf.wire.splits import pieces_of_split
 from rlds2buf.wire.tfrecord import read_records
@@ -26,6 +27,7 @@ from rlds2buf.wire.tfrecord import read_records
 __all__ = ["RldsDirSource"]
 
 _STEPS = "steps"
+_IMAGES = ("decoded", "encoded")
 
 
 class _Segment(NamedTuple):
@@ -55,12 +57,16 @@ class RldsDirSource(Source):
         split: as TFDS writes them: ``"train"``, ``"train[:10%]"``, ``"train[5:20]"``,
             ``"train+test"``; None: ``train``, or the only split there is.
         check_crc: compare the checksum of every record.
+        images: ``"decoded"``, pictures are columns of pixels; ``"encoded"``, pictures are byte strings,
+            the JPEG and PNG files untouched, whose FieldSpec has an ``image`` (what the pixels would
+            be).  None is ``"decoded"``, unless :meth:`encoded` is asked for.
 
     Raises:
         SourceNotFound: the path, the split or one of its shards is not there; or the path stands
             for several configs.
         SourceFormatError: features.json or dataset_info.json is malformed, is not about RLDS, or
             names a record format other than TFRecord.
+        ValueError: no such choice of images.
 
     For a dataset that TFDS has prepared::
 
@@ -70,18 +76,32 @@ class RldsDirSource(Source):
 
     format: ClassVar[str] = "rlds"
 
-    def __init__(self, path: str | os.PathLike[str], *, split: str | None = None, check_crc: bool = True) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        split: str | None = None,
+        check_crc: bool = True,
+        images: str | None = None,
+    ) -> None:
+        if images not in (None, *_IMAGES):
+            raise ValueError(f"images must be one of {', '.join(_IMAGES)}, got {images!r}")
         self._folder = find_version_folder(Path(path))
         self._info = read_dataset_info(self._folder)
         self._features = read_features(self._folder / "features.json")
         self._check_crc = check_crc
-        steps = _steps_of(self._features, self._folder / "features.json")
-        self._spec = _step_spec(steps)
-        self._step_readers = leaf_readers(steps, _STEPS, (None,))
-        self._metadata_readers = leaf_readers({k: v for k, v in self._features.items() if k != _STEPS})
+        self._images = images
+        self._choose_readers()
         self._split = _default_split(self._info, self._folder) if split is None else split
         self._segments = _segments(self._info, self._split, self._folder)
         self.name = f"{self._folder} [{self._split}]"
+
+    def _choose_readers(self) -> None:
+        features: Any = keep_encoded(self._features) if self._images == "encoded" else self._features
+        steps = _steps_of(features, self._folder / "features.json")
+        self._spec = _step_spec(steps)
+        self._step_readers = leaf_readers(steps, _STEPS, (None,))
+        self._metadata_readers = leaf_readers({k: v for k, v in features.items() if k != _STEPS})
 
     @property
     def spec(self) -> StepSpec:
@@ -109,6 +129,15 @@ class RldsDirSource(Source):
                 yield from self._read_segment(part, index + skip)
             index += segment.length
 
+    def encoded(self) -> RldsDirSource:
+        """See :meth:`Source.encoded`; itself where `images` was given, or there are no pictures."""
+        if self._images is not None or keep_encoded(self._features) == self._features:
+            return self
+        other = copy.copy(self)
+        other._images = "encoded"
+        other._choose_readers()
+        return other
+
     def details(self) -> dict[str, Any]:
         info = self._info
         splits = {
@@ -132,6 +161,8 @@ class RldsDirSource(Source):
         for part in (self._info.name, self._info.config, self._info.version):
             digest.update(f"{part}\n".encode())
         digest.update((self._folder / "features.json").read_bytes())
+        if self._images == "encoded":
+            digest.update(b"images encoded\n")
         for segment in self._segments:
             digest.update(f"{segment.file.name} {segment.first} {segment.length}\n".encode())
             digest.update(_ends_of(segment.file))

@@ -73,7 +73,7 @@ class LeafReader:
         """The decoded values, owned by the caller: ``[*lengths, *shape]``, without sequences ``[*shape]``.
 
         Where rows of a sequence differ in length, or its tensors in shape, the rows are the elements
-        of an object array instead; strings are objects of type ``bytes``.
+        of an object array instead; strings, and pictures kept encoded, are objects of type ``bytes``.
 
         Raises:
             SourceFormatError: the record does not hold what features.json says; names the key.
@@ -122,7 +122,8 @@ class LeafReader:
         """All values of the leaf in one row: ``[M, *shape]``, or ``[M] object`` where their shapes differ."""
         leaf = self.leaf
         if isinstance(leaf, Image):
-            return _images(_feature(features, self.key + suffix).strings(), leaf)
+            files = _feature(features, self.key + suffix).strings()
+            return np.array(files, object) if leaf.keep_encoded else _images(files, leaf)
         if leaf.encoding == "none":
             return _plain(_feature(features, self.key + suffix), leaf, alone)
         if leaf.num_unknown < 2:

@@ -31,7 +31,17 @@ from rlds2buf.core.fields import dtype_name
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
 
-__all__ = ["FeatureTree", "Image", "Sequence", "Tensor", "describe", "field_specs", "parse_features", "read_features"]
+__all__ = [
+    "FeatureTree",
+    "Image",
+    "Sequence",
+    "Tensor",
+    "describe",
+    "field_specs",
+    "keep_encoded",
+    "parse_features",
+    "read_features",
+]
 
 Shape = tuple[int | None, ...]
 
@@ -75,10 +85,17 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """One JPEG or PNG file per value; `shape` is ``(height, width, channels)``."""
+    """One JPEG or PNG file per value.
+
+    Attributes:
+        shape: of the pixels, ``(height, width, channels)``.
+        dtype: of the pixels.
+        keep_encoded: whether values are to be the files themselves, not their pixels.
+    """
 
     shape: Shape
     dtype: np.dtype
+    keep_encoded: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,6 +157,20 @@ def parse_features(value: Any, name: str = "features") -> FeatureTree:
         raise SourceFormatError(f"{name}: malformed {class_name}: {type(cause).__name__}: {cause}") from cause
 
 
+def keep_encoded(feature: FeatureTree) -> FeatureTree:
+    """The same feature with every picture in it as the file it is.
+
+    >>> keep_encoded({"image": Image((8, 8, 3), np.dtype("u1"))})["image"].keep_encoded
+    True
+    """
+    if isinstance(feature, dict):
+        return {key: keep_encoded(child) for key, child in feature.items()}
+    if isinstance(feature, Sequence | Image):
+        changes = {"keep_encoded": True} if isinstance(feature, Image) else {"feature": keep_encoded(feature.feature)}
+        return dataclasses.replace(feature, **changes)
+    return feature
+
+
 def describe(feature: FeatureTree) -> Any:
     """The tree as plain JSON values for people: ``"float32[17]"``, ``"image uint8[64, 64, 3]"``.
 
@@ -166,6 +197,8 @@ def field_specs(feature: FeatureTree, lengths: Shape = ()) -> Any:
     if isinstance(feature, Sequence):
         return field_specs(feature.feature, (*lengths, feature.length))
     if isinstance(feature, Image):
+        if feature.keep_encoded:
+            return FieldSpec(lengths, np.dtype(object), image=FieldSpec(feature.shape, feature.dtype))
         return FieldSpec(lengths + feature.shape, feature.dtype)
     return FieldSpec(lengths + feature.shape, feature.dtype, feature.low, feature.high)
 
