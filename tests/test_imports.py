@@ -51,6 +51,7 @@ HEAVY = {
     "numba": "kernels/",
     "llvmlite": "kernels/",
     "h5py": "sources/hdf5_file.py",
+    "array_record": "wire/array_record.py",
     "PIL": "wire/images.py sources/minari_episode.py",
     "tensorflow": "sources/rlds_dataset.py rlds_to_reverb.py rlds_to_reverb_graph.py buffers/tensors.py",
     "tensorflow_datasets": "",

@@ -16,6 +16,8 @@ from rlds2buf.core.fields import DATA_FIELDS, FLAG_FIELDS, STEP_FIELDS
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound
 from rlds2buf.sources.base import Source
+from rlds2buf.sources.fingerprint import fingerprint_files
+from rlds2buf.wire.array_record import read_array_records
 from rlds2buf.wire.columns import LeafReader, leaf_readers
 from rlds2buf.wire.dataset_info import DatasetInfo, find_version_folder, read_dataset_info
 from rlds2buf.wire.example import Feature
@@ -40,7 +42,7 @@ class _Segment(NamedTuple):
 
 
 class RldsDirSource(Source):
-    """An RLDS dataset as TFDS writes it: TFRecord shards, features.json, dataset_info.json.
+    """An RLDS dataset as TFDS writes it: TFRecord or ArrayRecord shards, features.json, dataset_info.json.
 
     A record is an episode.  Every field has the values, dtypes and shapes that
     ``tfds.builder_from_directory(path).as_dataset(split)`` gives, with two things added: bfloat16
@@ -56,7 +58,7 @@ class RldsDirSource(Source):
             taken) or a version's folder.
         split: as TFDS writes them: ``"train"``, ``"train[:10%]"``, ``"train[5:20]"``,
             ``"train+test"``; None: ``train``, or the only split there is.
-        check_crc: compare the checksum of every record.
+        check_crc: compare the checksum of every TFRecord; ArrayRecord's are always compared.
         images: ``"decoded"``, pictures are columns of pixels; ``"encoded"``, pictures are byte strings,
             the JPEG and PNG files untouched, whose FieldSpec has an ``image`` (what the pixels would
             be).  None is ``"decoded"``, unless :meth:`encoded` is asked for.
@@ -65,7 +67,8 @@ class RldsDirSource(Source):
         SourceNotFound: the path, the split or one of its shards is not there; or the path stands
             for several configs.
         SourceFormatError: features.json or dataset_info.json is malformed, is not about RLDS, or
-            names a record format other than TFRecord.
+            names a record format other than TFRecord and ArrayRecord.
+        MissingDependency: when ArrayRecord shards are read without the package array_record.
         ValueError: no such choice of images.
 
     For a dataset that TFDS has prepared::
@@ -165,13 +168,15 @@ class RldsDirSource(Source):
             digest.update(b"images encoded\n")
         for segment in self._segments:
             digest.update(f"{segment.file.name} {segment.first} {segment.length}\n".encode())
-            digest.update(_ends_of(segment.file))
+            # The ends of an ArrayRecord file are mostly padding.
+            is_padded = self._info.file_format == "array_record"
+            digest.update(fingerprint_files([segment.file]).encode() if is_padded else _ends_of(segment.file))
         return digest.hexdigest()
 
     def _read_segment(self, segment: _Segment, index: int) -> Iterator[Episode | EpisodeError]:
         name = str(segment.file)
         last = segment.first + segment.length
-        records = read_records(segment.file, segment.first, check_data=self._check_crc)
+        records = self._records(segment)
         number = segment.first - 1
         parser = ExampleParser()
         for number, record in enumerate(itertools.islice(records, segment.length), segment.first):
@@ -186,6 +191,11 @@ class RldsDirSource(Source):
             raise SourceFormatError(f"{name}: {number + 1} records, but dataset_info.json says {segment.total}")
         if last == segment.total and next(records, None) is not None:
             raise SourceFormatError(f"{name}: more records than the {segment.total} that dataset_info.json says")
+
+    def _records(self, segment: _Segment) -> Iterator[bytes]:
+        if self._info.file_format == "array_record":
+            return read_array_records(segment.file, segment.first)
+        return read_records(segment.file, segment.first, check_data=self._check_crc)
 
     def _episode(self, features: Mapping[str, Feature], name: str, index: int) -> Episode:
         def read(reader: LeafReader) -> Any:

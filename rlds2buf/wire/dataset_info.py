@@ -13,13 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
+from rlds2buf.wire.array_record import count_array_records
 from rlds2buf.wire.tfrecord import count_records
 
 __all__ = ["DatasetInfo", "Split", "find_version_folder", "read_dataset_info"]
 
+_FILE = "dataset_info.json"
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _TFRECORD = "tfrecord"
+_COUNT = {_TFRECORD: count_records, "array_record": count_array_records}
+"""The record formats that are read, the one that needs no further package first, and what counts their records."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,14 +81,14 @@ def read_dataset_info(folder: Path) -> DatasetInfo:
     Raises:
         SourceNotFound: there is none.
         SourceFormatError: it is not JSON, lacks what is needed, or the records are in a format
-            other than TFRecord.
+            other than TFRecord and ArrayRecord.
     """
-    path = folder / "dataset_info.json"
+    path = folder / _FILE
     try:
         info = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(info, Mapping):
             raise SourceFormatError(f"{path}: not a JSON object")
-        file_format = _file_format(info, path)
+        file_format = _file_format(info, folder)
         splits = [_split(entry, info, folder, file_format) for entry in info.get("splits", ())]
         name, version = str(info["name"]), str(info.get("version", ""))
     except FileNotFoundError as cause:
@@ -116,15 +120,18 @@ def _versions(path: Path) -> dict[tuple[int, ...], Path]:
     return found
 
 
-def _file_format(info: Mapping[str, Any], path: Path) -> str:
+def _file_format(info: Mapping[str, Any], folder: Path) -> str:
+    """Which of the formats that the records are in is read: one whose files are there, TFRecord before others."""
     # Files older than the field are TFRecord.
-    file_format = info.get("fileFormat") or _TFRECORD
-    if file_format != _TFRECORD and _TFRECORD not in info.get("alternativeFileFormats", ()):
+    told = info.get("fileFormat") or _TFRECORD
+    readable = [name for name in _COUNT if name in (told, *info.get("alternativeFileFormats", ()))]
+    if not readable:
         raise SourceFormatError(
-            f"{path}: the records are {file_format} files, which can't be read yet, only tfrecord; "
-            "TFDS converts them: tfds convert_format --root_data_dir=... --out_file_format=tfrecord"
+            f"{folder / _FILE}: the records are {told} files, which are not read, only {' and '.join(_COUNT)}; "
+            "TFDS converts them: tfds convert_format --root_data_dir=... --out_file_format=array_record"
         )
-    return _TFRECORD
+    there = (name for name in readable if next(folder.glob(f"*{name}*"), None) is not None)
+    return next(there, readable[0])
 
 
 def _split(entry: Mapping[str, Any], info: Mapping[str, Any], folder: Path, file_format: str) -> Split:
@@ -140,7 +147,7 @@ def _split(entry: Mapping[str, Any], info: Mapping[str, Any], folder: Path, file
         return Split(name, files, lengths, num_bytes)
     # Datasets of old carry no lengths: the files there are tell how many, and are counted.
     files = tuple(sorted(folder.glob(_file_name(template, values, "*", "*"))))
-    return Split(name, files, tuple(count_records(file) for file in files), num_bytes)
+    return Split(name, files, tuple(_COUNT[file_format](file) for file in files), num_bytes)
 
 
 def _file_name(template: str, values: Mapping[str, str], index: int | str, count: int | str) -> str:
