@@ -29,6 +29,7 @@ def open_source(uri: Any, *, split: str | None = None, format: str | None = None
     ====================================================  =====================  ================================
     a dataset, config or version folder as TFDS writes    ``rlds``               ``RldsDirSource``
     a D4RL HDF5 file                                      ``d4rl``               ``D4rlHdf5Source``
+    a robomimic HDF5 file                                 ``robomimic``          ``RobomimicHdf5Source``
     a Minari folder, its ``data``, or ``main_data.hdf5``  ``minari``             ``MinariDirSource``
     a Reverb checkpoint, or a checkpointer's folder       ``reverb-checkpoint``  ``ReverbCheckpointSource``
     a ``tf.data.Dataset`` of RLDS episodes                ``tf.data``            ``RldsDatasetSource``

@@ -122,9 +122,16 @@ def _is_episodes(value: Any) -> bool:
     return hasattr(value, "__iter__") and not named
 
 
+def _is_robomimic(look: Look) -> bool:
+    """Demonstrations, and observations in the first; raw robosuite files have none."""
+    demos = _demonstrations(look)
+    return bool(demos) and look.hdf5_has(f"data/{demos[0]}/obs")
+
+
 FORMATS = (
     Format("rlds", "an RLDS folder of TFDS", "rlds_dir", "RldsDirSource", _is_rlds, has_splits=True),
     Format("minari", "a Minari dataset", "minari_dir", "MinariDirSource", _is_minari),
+    Format("robomimic", "a robomimic file", "robomimic_hdf5", "RobomimicHdf5Source", _is_robomimic, has_splits=True),
     Format("d4rl", "a D4RL HDF5 file", "d4rl_hdf5", "D4rlHdf5Source", _is_d4rl),
     Format(
         "reverb-checkpoint",
@@ -193,9 +200,9 @@ REFUSALS = (
     Refusal(
         lambda look: bool(_demonstrations(look)),
         lambda look: (
-            f"a robosuite or robomimic file ({len(_demonstrations(look))} or more demonstrations under data/), "
-            "which is not read: raw robosuite demonstrations hold simulator states and actions, "
-            "but neither observations nor rewards"
+            f"a robosuite or robomimic file ({len(_demonstrations(look))} or more demonstrations under data/) "
+            "without observations, which is not read: raw robosuite demonstrations hold simulator states and "
+            "actions, but neither observations nor rewards"
         ),
     ),
     Refusal(

@@ -90,6 +90,15 @@ class Look:
         with open_hdf5(self.path) as file:
             return {name: sorted(child)[:20] if hasattr(child := file.get(name), "keys") else [] for name in file}
 
+    def hdf5_has(self, name: str) -> bool:
+        """Whether an HDF5 file has something of that path, for example ``"data/demo_0/obs"``."""
+        if not self._has_hdf5_signature():
+            return False
+        from rlds2buf.sources.hdf5_file import open_hdf5
+
+        with open_hdf5(self.path) as file:
+            return file.get(name) is not None
+
     def inside(self, *parts: str) -> Look:
         """A look at something in this folder."""
         return Look(self.path.joinpath(*parts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import os
 import pickle
@@ -150,9 +151,11 @@ class TestUsage:
             open_source(uri)
 
     def test_every_entry_names_itself_as_its_source_does(self) -> None:
-        assert [entry.name for entry in formats.FORMATS] == ["rlds", "minari", "d4rl", "reverb-checkpoint"]
-        for cls, name in [(D4rlHdf5Source, "d4rl"), (MinariDirSource, "minari"), (RldsDirSource, "rlds")]:
-            assert issubclass(cls, Source) and cls.format == name
+        names = [entry.name for entry in formats.FORMATS]
+        assert len(set(names)) == len(names) and {"rlds", "minari", "d4rl"} <= set(names)
+        for entry in formats.FORMATS:
+            cls = getattr(importlib.import_module(f"rlds2buf.sources.{entry.module}"), entry.cls)
+            assert issubclass(cls, Source) and cls.format == entry.name
 
 
 def make(path: Path, content: Any) -> Path:
@@ -254,8 +257,11 @@ class TestRefused:
     def test_a_robomimic_file(self, tmp_path: Path) -> None:
         with h5py.File(tmp_path / "a.hdf5", "w") as file:
             file["data/demo_0/obs/flat"] = np.zeros((3, 2))
-            file["data/demo_0/rewards"] = np.zeros(3)
-        with pytest.raises(SourceFormatError, match="a robosuite or robomimic file"):
+            file["data/demo_0/actions"] = np.zeros((3, 1))
+        assert open_source(tmp_path / "a.hdf5").format == "robomimic"
+        with h5py.File(tmp_path / "a.hdf5", "a") as file:
+            del file["data/demo_0/obs"]
+        with pytest.raises(SourceFormatError, match=r"a robosuite or robomimic file .* without observations"):
             open_source(tmp_path / "a.hdf5")
 
     def test_one_shard(self) -> None:
