@@ -102,16 +102,14 @@ class PartialFolder:
         (self.folder / _JOURNAL).unlink(missing_ok=True)
 
     def publish(self, file: str | None = None) -> None:
-        """Sync what was written, and move it to the target: the whole folder, or one `file` of it.
+        """Sync what was written, and move it to the target: the whole folder, or one `file` or folder in it.
 
         Raises:
             SinkError: it can't be moved.
         """
         try:
             if file is not None:
-                sync_file(self.folder / file)
-                os.replace(self.folder / file, self.target)
-                sync_folder(self.target.parent)
+                self._publish_part(self.folder / file)
                 shutil.rmtree(self.folder, ignore_errors=True)
             else:
                 self._publish_folder()
@@ -180,6 +178,17 @@ class PartialFolder:
             raise SnapshotCorrupt(f"{path}: not a journal; start over")
         return found
 
+    def _publish_part(self, part: Path) -> None:
+        """Move what is written; until then a killed run can be gone on from, for the journal stays."""
+        sync_file(part)
+        if not part.is_dir():
+            os.replace(part, self.target)
+            sync_folder(self.target.parent)
+            return
+        for child in part.rglob("*"):
+            sync_file(child)
+        self._move(part)
+
     def _publish_folder(self) -> None:
         for child in self.folder.rglob("*"):
             if child.name not in _OWN:
@@ -187,11 +196,15 @@ class PartialFolder:
         for name in _OWN:
             (self.folder / name).unlink(missing_ok=True)
         sync_folder(self.folder)
+        self._move(self.folder)
+
+    def _move(self, folder: Path) -> None:
+        """A folder to the target, in whose place another may be."""
         replaced = os.path.lexists(self.target)
         if replaced:
             shutil.rmtree(self._set_aside, ignore_errors=True)
             os.rename(self.target, self._set_aside)
-        os.rename(self.folder, self.target)
+        os.rename(folder, self.target)
         sync_folder(self.target.parent)
         if replaced:
             shutil.rmtree(self._set_aside, ignore_errors=True)
