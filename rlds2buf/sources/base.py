@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -81,6 +81,21 @@ class Source(abc.ABC):
 
         Their fields are byte strings then, whose FieldSpec has an ``image``.  Itself where there are
         none, or where the source was told how its pictures are to be had.
+        """
+        return self
+
+    def without(self, paths: Iterable[str]) -> Source:
+        """The same data, perhaps without these step fields: a hint that nobody will look at them.
+
+        A source that saves work by it (pictures not decoded) leaves them out of its spec and its
+        episodes; others return themselves.
+
+        Args:
+            paths: as ``spec.fields()`` names them, joined by ``/``: ``"observation/image_0"``,
+                ``"extras/depth"``; also of whole nests.
+
+        Raises:
+            ValueError: no field is called so, or none would be left.
         """
         return self
 

@@ -6,29 +6,26 @@ import copy
 import hashlib
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
-from rlds2buf.core.fields import DATA_FIELDS, FLAG_FIELDS, STEP_FIELDS
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound
 from rlds2buf.sources.base import Source
 from rlds2buf.sources.fingerprint import fingerprint_files
+from rlds2buf.sources.rlds_episode import EpisodeReader, Record
 from rlds2buf.wire.array_record import read_array_records
-from rlds2buf.wire.columns import LeafReader, leaf_readers
 from rlds2buf.wire.dataset_info import DatasetInfo, find_version_folder, read_dataset_info
-from rlds2buf.wire.example import Feature
-from rlds2buf.wire.features import FeatureTree, Sequence, describe, field_specs, keep_encoded, read_features
+from rlds2buf.wire.features import describe, read_features, with_images
 from rlds2buf.wire.layout import ExampleParser
+from rlds2buf.wire.resize import read_size
 from rlds2buf.wire.splits import pieces_of_split
 from rlds2buf.wire.tfrecord import read_records
 
 __all__ = ["RldsDirSource"]
 
-_STEPS = "steps"
 _IMAGES = ("decoded", "encoded")
 
 
@@ -39,6 +36,20 @@ class _Segment(NamedTuple):
     first: int
     length: int
     total: int
+
+
+class _Chosen(NamedTuple):
+    """Which columns are made of the files."""
+
+    images: str | None
+    size: tuple[int, int] | None
+    left_out: frozenset[str]
+
+    def text(self) -> str:
+        """For the fingerprint: what differs from what there is by default."""
+        size = "" if self.size is None else f"resized to {self.size}\n"
+        left_out = "".join(f"without {path}\n" for path in sorted(self.left_out))
+        return ("images encoded\n" if self.images == "encoded" else size) + left_out
 
 
 class RldsDirSource(Source):
@@ -62,6 +73,10 @@ class RldsDirSource(Source):
         images: ``"decoded"``, pictures are columns of pixels; ``"encoded"``, pictures are byte strings,
             the JPEG and PNG files untouched, whose FieldSpec has an ``image`` (what the pixels would
             be).  None is ``"decoded"``, unless :meth:`encoded` is asked for.
+        resize: size that decoded pictures are to have, one number for a square or (height, width);
+            see :func:`~rlds2buf.wire.resize.resize_frames`.  Not with ``images="encoded"``.
+        image_threads: how many threads decode pictures; None: one for each core; with 1 the reading
+            thread does it itself.
 
     Raises:
         SourceNotFound: the path, the split or one of its shards is not there; or the path stands
@@ -69,7 +84,7 @@ class RldsDirSource(Source):
         SourceFormatError: features.json or dataset_info.json is malformed, is not about RLDS, or
             names a record format other than TFRecord and ArrayRecord.
         MissingDependency: when ArrayRecord shards are read without the package array_record.
-        ValueError: no such choice of images.
+        ValueError: an option is none of those.
 
     For a dataset that TFDS has prepared::
 
@@ -86,60 +101,66 @@ class RldsDirSource(Source):
         split: str | None = None,
         check_crc: bool = True,
         images: str | None = None,
+        resize: int | tuple[int, int] | None = None,
+        image_threads: int | None = None,
     ) -> None:
         if images not in (None, *_IMAGES):
             raise ValueError(f"images must be one of {', '.join(_IMAGES)}, got {images!r}")
+        if images == "encoded" and resize is not None:
+            raise ValueError("pictures that are kept encoded can't be resized: their files stay as they are")
+        if image_threads is not None and image_threads < 1:
+            raise ValueError(f"image_threads must be at least 1, got {image_threads}")
         self._folder = find_version_folder(Path(path))
         self._info = read_dataset_info(self._folder)
         self._features = read_features(self._folder / "features.json")
         self._check_crc = check_crc
-        self._images = images
-        self._choose_readers()
+        self._threads = image_threads
+        self._choose(_Chosen(images, None if resize is None else read_size(resize), frozenset()))
         self._split = _default_split(self._info, self._folder) if split is None else split
         self._segments = _segments(self._info, self._split, self._folder)
         self.name = f"{self._folder} [{self._split}]"
 
-    def _choose_readers(self) -> None:
-        features: Any = keep_encoded(self._features) if self._images == "encoded" else self._features
-        steps = _steps_of(features, self._folder / "features.json")
-        self._spec = _step_spec(steps)
-        self._step_readers = leaf_readers(steps, _STEPS, (None,))
-        self._metadata_readers = leaf_readers({k: v for k, v in features.items() if k != _STEPS})
+    def _choose(self, chosen: _Chosen) -> RldsDirSource:
+        """Make the fields of these files what is chosen; the constructor calls it, and others on a copy."""
+        self._chosen = chosen
+        features: Any = self._features
+        if chosen.images == "encoded":
+            features = with_images(features, keep_encoded=True)
+        elif chosen.size is not None:
+            features = with_images(features, size=chosen.size)
+        try:
+            self._reader = EpisodeReader(features, chosen.left_out)
+        except SourceFormatError as cause:
+            raise SourceFormatError(f"{self._folder / 'features.json'}: {cause}") from cause
+        return self
 
     @property
     def spec(self) -> StepSpec:
-        return self._spec
+        return self._reader.spec
 
     @property
     def num_episodes(self) -> int:
         return sum(segment.length for segment in self._segments)
 
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
-        """See :meth:`Source.read`.
+        """See :meth:`Source.read`; an episode with a damaged picture is yielded as its EpisodeError.
 
         Raises:
             SourceFormatError: a shard is truncated, a checksum does not match, a record is not what
                 features.json says, or a shard holds more or fewer records than dataset_info.json says.
         """
-        index = 0
-        for segment in self._segments:
-            skip = min(max(start - index, 0), segment.length)
-            count = segment.length - skip
-            if stop is not None:
-                count = min(count, stop - index - skip)
-            if count > 0:
-                part = segment._replace(first=segment.first + skip, length=count)
-                yield from self._read_segment(part, index + skip)
-            index += segment.length
+        yield from self._reader.episodes(self._parsed(start, stop), self._threads)
 
     def encoded(self) -> RldsDirSource:
-        """See :meth:`Source.encoded`; itself where `images` was given, or there are no pictures."""
-        if self._images is not None or keep_encoded(self._features) == self._features:
+        """See :meth:`Source.encoded`; itself if `images` or `resize` was given, or there are no pictures."""
+        plain = self._chosen.images is None and self._chosen.size is None
+        if not plain or with_images(self._features, keep_encoded=True) == self._features:
             return self
-        other = copy.copy(self)
-        other._images = "encoded"
-        other._choose_readers()
-        return other
+        return copy.copy(self)._choose(self._chosen._replace(images="encoded"))
+
+    def without(self, paths: Iterable[str]) -> RldsDirSource:
+        """See :meth:`Source.without`."""
+        return copy.copy(self)._choose(self._chosen._replace(left_out=self._chosen.left_out | set(paths)))
 
     def details(self) -> dict[str, Any]:
         info = self._info
@@ -164,8 +185,7 @@ class RldsDirSource(Source):
         for part in (self._info.name, self._info.config, self._info.version):
             digest.update(f"{part}\n".encode())
         digest.update((self._folder / "features.json").read_bytes())
-        if self._images == "encoded":
-            digest.update(b"images encoded\n")
+        digest.update(self._chosen.text().encode())
         for segment in self._segments:
             digest.update(f"{segment.file.name} {segment.first} {segment.length}\n".encode())
             # The ends of an ArrayRecord file are mostly padding.
@@ -173,7 +193,19 @@ class RldsDirSource(Source):
             digest.update(fingerprint_files([segment.file]).encode() if is_padded else _ends_of(segment.file))
         return digest.hexdigest()
 
-    def _read_segment(self, segment: _Segment, index: int) -> Iterator[Episode | EpisodeError]:
+    def _parsed(self, start: int, stop: int | None) -> Iterator[Record]:
+        index = 0
+        for segment in self._segments:
+            skip = min(max(start - index, 0), segment.length)
+            count = segment.length - skip
+            if stop is not None:
+                count = min(count, stop - index - skip)
+            if count > 0:
+                part = segment._replace(first=segment.first + skip, length=count)
+                yield from self._parsed_segment(part, index + skip)
+            index += segment.length
+
+    def _parsed_segment(self, segment: _Segment, index: int) -> Iterator[Record]:
         name = str(segment.file)
         last = segment.first + segment.length
         records = self._records(segment)
@@ -181,11 +213,10 @@ class RldsDirSource(Source):
         parser = ExampleParser()
         for number, record in enumerate(itertools.islice(records, segment.length), segment.first):
             try:
-                yield self._episode(parser.parse(record), name, index)
-            except EpisodeError as error:
-                yield error
+                features = parser.parse(record)
             except SourceFormatError as cause:
                 raise SourceFormatError(f"{name}: record {number} (episode {index}): {cause}") from cause
+            yield Record(features, name, number, index)
             index += 1
         if number + 1 < last:
             raise SourceFormatError(f"{name}: {number + 1} records, but dataset_info.json says {segment.total}")
@@ -196,30 +227,6 @@ class RldsDirSource(Source):
         if self._info.file_format == "array_record":
             return read_array_records(segment.file, segment.first)
         return read_records(segment.file, segment.first, check_data=self._check_crc)
-
-    def _episode(self, features: Mapping[str, Feature], name: str, index: int) -> Episode:
-        def read(reader: LeafReader) -> Any:
-            return reader.read(features)
-
-        steps = nest.map_structure(read, self._step_readers)
-        known = {field: steps.pop(field) for field in STEP_FIELDS if field in steps}
-        metadata = nest.map_structure(read, self._metadata_readers)
-        return Episode(**known, extras=steps, metadata=metadata, source=name, index=index)
-
-
-def _steps_of(features: Mapping[str, FeatureTree], path: Path) -> dict[str, FeatureTree]:
-    steps = features.get(_STEPS)
-    if not isinstance(steps, Sequence) or not isinstance(steps.feature, dict) or not steps.feature:
-        found = ", ".join(sorted(features)) or "nothing"
-        raise SourceFormatError(f"{path}: not an RLDS dataset: no dataset of steps in it (found: {found})")
-    return steps.feature
-
-
-def _step_spec(steps: Mapping[str, FeatureTree]) -> StepSpec:
-    specs = field_specs(dict(steps))
-    data = {field: specs.get(field) for field in DATA_FIELDS}
-    flags = {field: specs[field] for field in FLAG_FIELDS if field in specs}
-    return StepSpec(**data, **flags, extras={key: spec for key, spec in specs.items() if key not in STEP_FIELDS})
 
 
 def _default_split(info: DatasetInfo, folder: Path) -> str:

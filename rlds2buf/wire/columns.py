@@ -24,9 +24,9 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.errors import SourceFormatError
+from rlds2buf.wire.decode_pool import PendingFrames
 from rlds2buf.wire.example import Feature
 from rlds2buf.wire.features import FeatureTree, Image, Sequence, Shape, Tensor
-from rlds2buf.wire.images import decode_images
 
 __all__ = ["LeafReader", "cut_rows", "leaf_readers"]
 
@@ -69,19 +69,52 @@ class LeafReader:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_row_size", _size_of_plain_rows(self.leaf) if self.lengths == (None,) else 0)
 
-    def read(self, features: Mapping[str, Feature]) -> np.ndarray:
+    def read(self, features: Mapping[str, Feature], pixels: np.ndarray | None = None) -> np.ndarray:
         """The decoded values, owned by the caller: ``[*lengths, *shape]``, without sequences ``[*shape]``.
 
         Where rows of a sequence differ in length, or its tensors in shape, the rows are the elements
         of an object array instead; strings, and pictures kept encoded, are objects of type ``bytes``.
 
+        Args:
+            features: of the record.
+            pixels: what has become of the :meth:`files`, if they are decoded already.
+
         Raises:
             SourceFormatError: the record does not hold what features.json says; names the key.
         """
         try:
-            return self._read_numbers(features) if self._row_size else self._read(features)
+            return self._read_numbers(features) if self._row_size else self._read(features, pixels)
         except SourceFormatError as cause:
             raise SourceFormatError(f"{self.key}: {cause}") from cause
+
+    @property
+    def has_pixels(self) -> bool:
+        """Whether there are files to decode."""
+        return isinstance(self.leaf, Image) and not self.leaf.keep_encoded
+
+    def files(self, features: Mapping[str, Feature]) -> list[bytes]:
+        """The files of all pictures, those of a step and of a row behind each other.
+
+        Raises:
+            SourceFormatError: as :meth:`read`.
+        """
+        try:
+            return _feature(features, self._flat_key).strings()
+        except SourceFormatError as cause:
+            raise SourceFormatError(f"{self.key}: {cause}") from cause
+
+    def step_of(self, features: Mapping[str, Feature], number: int) -> int | None:
+        """The row of the outermost sequence that file `number` is in; None without a sequence."""
+        if not self.lengths:
+            return None
+        for i in range(len(self.lengths) - 2, -1, -1):
+            ends = np.cumsum(_feature(features, f"{self.key}/ragged_row_lengths_{i}").ints())
+            number = int(np.searchsorted(ends, number, "right"))
+        return number
+
+    @property
+    def _flat_key(self) -> str:
+        return f"{self.key}/ragged_flat_values" if len(self.lengths) > 1 else self.key
 
     def _read_numbers(self, features: Mapping[str, Feature]) -> np.ndarray:
         """The plainest leaf, which is nearly every leaf: one row of numbers a step."""
@@ -95,18 +128,18 @@ class LeafReader:
             return _reshape(flat, (None, *leaf.shape))
         return flat.reshape(-1, *leaf.shape)  # type: ignore[arg-type]
 
-    def _read(self, features: Mapping[str, Feature]) -> np.ndarray:
+    def _read(self, features: Mapping[str, Feature], pixels: np.ndarray | None) -> np.ndarray:
         depth = len(self.lengths)
         if depth == 0:
             if isinstance(self.leaf, Tensor) and self.leaf.optional and self.key not in features:
                 return _default(self.leaf)
-            values = self._values(features, "", alone=True)
+            values = self._values(features, "", pixels, alone=True)
             if len(values) != 1:
                 raise SourceFormatError(f"{len(values)} values where one is expected")
             return values[0]
         if depth == 1:
-            return self._counted(self._values(features, ""))
-        values = self._values(features, "/ragged_flat_values")
+            return self._counted(self._values(features, "", pixels))
+        values = self._values(features, "/ragged_flat_values", pixels)
         for i in range(depth - 2, -1, -1):
             lengths = _feature(features, f"{self.key}/ragged_row_lengths_{i}").ints()
             _check_lengths(lengths, self.lengths[i + 1])
@@ -118,12 +151,16 @@ class LeafReader:
             raise SourceFormatError(f"a sequence of length {len(values)} where {self.lengths[0]} is expected")
         return values
 
-    def _values(self, features: Mapping[str, Feature], suffix: str, alone: bool = False) -> np.ndarray:
+    def _values(
+        self, features: Mapping[str, Feature], suffix: str, pixels: np.ndarray | None, alone: bool = False
+    ) -> np.ndarray:
         """All values of the leaf in one row: ``[M, *shape]``, or ``[M] object`` where their shapes differ."""
         leaf = self.leaf
         if isinstance(leaf, Image):
+            if pixels is not None:
+                return pixels
             files = _feature(features, self.key + suffix).strings()
-            return np.array(files, object) if leaf.keep_encoded else _images(files, leaf)
+            return np.array(files, object) if leaf.keep_encoded else PendingFrames(files, leaf).result()
         if leaf.encoding == "none":
             return _plain(_feature(features, self.key + suffix), leaf, alone)
         if leaf.num_unknown < 2:
@@ -220,18 +257,6 @@ def _inflate(value: bytes, size: int | None) -> bytes:
     if not inflater.eof and (size is None or len(raw) <= size):
         raise SourceFormatError("bad zlib data: it has no end")
     return raw
-
-
-def _images(files: list[bytes], leaf: Image) -> np.ndarray:
-    channels = leaf.shape[2]
-    assert channels is not None
-    if not files:
-        return np.empty((0, *(0 if n is None else n for n in leaf.shape)), leaf.dtype)
-    frames = decode_images(files, channels, leaf.dtype)
-    for frame in frames[:1] if frames.dtype != object else frames:
-        if any(want not in (None, have) for have, want in zip(frame.shape, leaf.shape, strict=True)):
-            raise SourceFormatError(f"an image of {list(frame.shape)} where features.json says {list(leaf.shape)}")
-    return frames
 
 
 def _stack(arrays: list[np.ndarray], leaf: Tensor) -> np.ndarray:

@@ -38,9 +38,9 @@ __all__ = [
     "Tensor",
     "describe",
     "field_specs",
-    "keep_encoded",
     "parse_features",
     "read_features",
+    "with_images",
 ]
 
 Shape = tuple[int | None, ...]
@@ -91,11 +91,18 @@ class Image:
         shape: of the pixels, ``(height, width, channels)``.
         dtype: of the pixels.
         keep_encoded: whether values are to be the files themselves, not their pixels.
+        size: (height, width) that the decoded pixels are to be resized to; None: as they are.
     """
 
     shape: Shape
     dtype: np.dtype
     keep_encoded: bool = False
+    size: tuple[int, int] | None = None
+
+    @property
+    def out_shape(self) -> Shape:
+        """Of one value's pixels as they are handed out."""
+        return self.shape if self.size is None else (*self.size, self.shape[2])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,18 +164,17 @@ def parse_features(value: Any, name: str = "features") -> FeatureTree:
         raise SourceFormatError(f"{name}: malformed {class_name}: {type(cause).__name__}: {cause}") from cause
 
 
-def keep_encoded(feature: FeatureTree) -> FeatureTree:
-    """The same feature with every picture in it as the file it is.
+def with_images(feature: FeatureTree, **changes: Any) -> FeatureTree:
+    """The same feature with attributes of every :class:`Image` in it changed.
 
-    >>> keep_encoded({"image": Image((8, 8, 3), np.dtype("u1"))})["image"].keep_encoded
-    True
+    >>> with_images({"image": Image((8, 8, 3), np.dtype("u1"))}, size=(4, 4))["image"].out_shape
+    (4, 4, 3)
     """
     if isinstance(feature, dict):
-        return {key: keep_encoded(child) for key, child in feature.items()}
-    if isinstance(feature, Sequence | Image):
-        changes = {"keep_encoded": True} if isinstance(feature, Image) else {"feature": keep_encoded(feature.feature)}
-        return dataclasses.replace(feature, **changes)
-    return feature
+        return {key: with_images(child, **changes) for key, child in feature.items()}
+    if isinstance(feature, Sequence):
+        return dataclasses.replace(feature, feature=with_images(feature.feature, **changes))
+    return dataclasses.replace(feature, **changes) if isinstance(feature, Image) else feature
 
 
 def describe(feature: FeatureTree) -> Any:
@@ -199,7 +205,7 @@ def field_specs(feature: FeatureTree, lengths: Shape = ()) -> Any:
     if isinstance(feature, Image):
         if feature.keep_encoded:
             return FieldSpec(lengths, np.dtype(object), image=FieldSpec(feature.shape, feature.dtype))
-        return FieldSpec(lengths + feature.shape, feature.dtype)
+        return FieldSpec(lengths + feature.out_shape, feature.dtype)
     return FieldSpec(lengths + feature.shape, feature.dtype, feature.low, feature.high)
 
 

@@ -1,0 +1,174 @@
+"""Threads that decode pictures while somebody else does something with the ones before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from rlds2buf.errors import SourceError
+from rlds2buf.wire.features import Image
+from rlds2buf.wire.images import DamagedImage, decode_frames
+from rlds2buf.wire.resize import stack_frames
+
+__all__ = ["DecodePool", "PendingFrames"]
+
+_JOB_BYTES = 1 << 16
+"""About how many bytes of files are one thread's next piece of work: some milliseconds."""
+
+_TIMEOUT_S = 600.0
+_MOST_THREADS = 32
+
+
+class DecodePool:
+    """A few threads, made when the first pictures come; a context manager.
+
+    With one thread (or on a machine with one core) there are none: pictures are decoded by whoever
+    asks for them.  The same goes for a process forked off while the pool was at work.
+
+    Args:
+        threads: how many; None: one for each core that this process may use.
+
+    Raises:
+        ValueError: the number is below 1.
+
+    >>> with DecodePool(2) as pool:
+    ...     pool.submit([], Image((8, 8, 3), np.dtype("u1"))).result().shape
+    (0, 8, 8, 3)
+    """
+
+    def __init__(self, threads: int | None = None) -> None:
+        if threads is not None and threads < 1:
+            raise ValueError(f"image_threads must be at least 1, got {threads}")
+        self.threads = min(_cores() if threads is None else threads, _MOST_THREADS)
+        self._executor: ThreadPoolExecutor | None = None
+        self._process = os.getpid()
+
+    def submit(self, files: Sequence[bytes], image: Image) -> PendingFrames:
+        """Begin to decode a column of files; returns at once."""
+        pending = PendingFrames(files, image)
+        if self.threads > 1 and files and os.getpid() == self._process:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(self.threads, "rlds2buf-images")
+            pending.start(self._executor)
+        return pending
+
+    def close(self) -> None:
+        """Drop the work that has not begun and wait for the rest; idempotent."""
+        if self._executor is not None and os.getpid() == self._process:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+        self._executor = None
+
+    def __enter__(self) -> DecodePool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class PendingFrames:
+    """A column of pictures, being decoded or yet to be.
+
+    Args:
+        files: JPEG and PNG files.
+        image: what they should be.
+
+    Attributes:
+        nbytes: about how many bytes the pixels take.
+    """
+
+    def __init__(self, files: Sequence[bytes], image: Image) -> None:
+        self._files = files
+        self._image = image
+        self._out: np.ndarray | None = None
+        self._jobs: list[Future[list[np.ndarray]]] = []
+        self._process = os.getpid()
+        self.nbytes = _nbytes(files, image)
+
+    def start(self, executor: ThreadPoolExecutor) -> None:
+        """Hand the files over in pieces; the pixels go to where they belong at once, if their shape is known."""
+        try:
+            self._out = self._allocated()
+        except DamagedImage:
+            return  # said by result(), whose turn it is to say so
+        for start, stop in _pieces(self._files):
+            out = None if self._out is None else self._out[start:stop]
+            self._jobs.append(executor.submit(_decode, self._files[start:stop], self._image, out, start))
+
+    def result(self) -> np.ndarray:
+        """``[N, height, width, channels]``, or ``[N] object`` where the shapes differ.
+
+        Raises:
+            DamagedImage: says which is the first one damaged.
+            SourceError: it took more than ten minutes.
+        """
+        if not self._jobs or os.getpid() != self._process:
+            self._out = self._allocated()
+            frames = _decode(self._files, self._image, self._out, 0)
+        else:
+            frames = [frame for job in self._jobs for frame in _wait(job)]
+        if self._out is not None:
+            return self._out
+        return stack_frames(frames) if frames else np.empty((0, *self._empty_shape()), self._image.dtype)
+
+    def _allocated(self) -> np.ndarray | None:
+        """Room for all pixels, if their shape is known beforehand."""
+        if None in self._image.out_shape or not self._files:
+            return None
+        shape: Any = (len(self._files), *self._image.out_shape)
+        try:
+            return np.empty(shape, self._image.dtype)
+        except (MemoryError, ValueError) as cause:
+            raise DamagedImage(f"no memory for pictures {list(shape)} {self._image.dtype}", 0) from cause
+
+    def _empty_shape(self) -> tuple[int, ...]:
+        return tuple(0 if n is None else n for n in self._image.out_shape)
+
+
+def _decode(files: Sequence[bytes], image: Image, out: np.ndarray | None, first: int) -> list[np.ndarray]:
+    try:
+        frames = decode_frames(files, image, out)
+    except DamagedImage as error:
+        error.frame += first
+        raise
+    return frames if out is None else []
+
+
+def _wait(job: Future[list[np.ndarray]]) -> list[np.ndarray]:
+    try:
+        return job.result(_TIMEOUT_S)
+    except FutureTimeout as cause:
+        raise SourceError(f"decoding a few pictures took more than {_TIMEOUT_S:.0f} s") from cause
+
+
+def _pieces(files: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """Where to cut the files, so that each piece is about as much work."""
+    start = size = 0
+    for stop, file in enumerate(files, 1):
+        size += len(file)
+        if size >= _JOB_BYTES:
+            yield start, stop
+            start, size = stop, 0
+    if start < len(files):
+        yield start, len(files)
+
+
+def _nbytes(files: Sequence[bytes], image: Image) -> int:
+    shape = image.out_shape
+    if None in shape:
+        return 16 * sum(map(len, files))
+    height, width, channels = shape
+    return len(files) * height * width * channels * image.dtype.itemsize  # type: ignore[operator]
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

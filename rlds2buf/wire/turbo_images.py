@@ -1,0 +1,93 @@
+"""JPEG into pixels with simplejpeg, where it is installed: the same pixels, several times quicker.
+
+It is libjpeg-turbo as TensorFlow uses it, so its pixels are TensorFlow's if it is told to use the
+fast inverse DCT and smooth upsampling.  That holds for the build that is installed only if it is
+tried; so before its first use it decodes a few small pictures beside Pillow, and is left alone if
+one byte differs.  What it refuses, even for a warning, is given to Pillow, whose word counts.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+from typing import Any
+
+import numpy as np
+
+from rlds2buf.wire.features import Image
+from rlds2buf.wire.pillow_images import has_too_many_scans, pillow_frames, size_fault
+
+__all__ = ["TurboDecoder", "turbo_decoder"]
+
+_COLORS = {1: "GRAY", 3: "RGB"}
+
+
+class TurboDecoder:
+    """Decodes one JPEG file at a time.
+
+    Args:
+        simplejpeg: the module.
+    """
+
+    def __init__(self, simplejpeg: Any) -> None:
+        self._header = simplejpeg.decode_jpeg_header
+        self._decode = simplejpeg.decode_jpeg
+
+    def frame(self, file: bytes, image: Image, out: np.ndarray | None = None) -> np.ndarray | None:
+        """The pixels ``[height, width, channels] uint8``, or None where Pillow should have a look.
+
+        Args:
+            file: anything; None comes of what is no JPEG.
+            image: the shape that it should have.
+            out: where to put them, of that shape; it is what is returned then.
+        """
+        channels = image.shape[2]
+        if channels not in _COLORS or not file.startswith(b"\xff\xd8") or has_too_many_scans(file):
+            return None
+        try:
+            height, width, space, sampling = self._header(file)
+            if not _is_known(space, sampling, channels) or size_fault(height, width, image) is not None:
+                return None
+            pixels: np.ndarray = self._decode(file, _COLORS[channels], fastdct=True, buffer=out)
+        except (ValueError, RuntimeError, MemoryError):
+            return None
+        return pixels if out is None else out
+
+
+def _is_known(space: str, sampling: str, channels: int) -> bool:
+    """Whether it is of a kind that has been compared: not CMYK, nor gray made of RGB inside."""
+    return sampling != "unknown" and (space in ("YCbCr", "Gray") or (space == "RGB" and channels == 3))
+
+
+@functools.cache
+def turbo_decoder() -> TurboDecoder | None:
+    """simplejpeg's, or None if it is not installed or makes other pixels."""
+    try:
+        import simplejpeg
+    except ImportError:
+        return None
+    decoder = TurboDecoder(simplejpeg)
+    return decoder if _agrees(decoder) else None
+
+
+def _agrees(decoder: TurboDecoder) -> bool:
+    for sampling in ("4:4:4", "4:2:2", "4:2:0", None):
+        file, image = _sample(sampling)
+        (expected,) = pillow_frames([file], image)
+        found = decoder.frame(file, image)
+        if found is None or not np.array_equal(found, expected):
+            return False
+    return True
+
+
+def _sample(sampling: str | None) -> tuple[bytes, Image]:
+    """A noisy picture of odd size, so that rounding and borders show; in gray without `sampling`."""
+    from PIL import Image as PillowImage
+
+    height, width, channels = 35, 37, 3 if sampling else 1
+    noise = np.arange(height * width * channels, dtype=np.uint32) * np.uint32(2654435761)
+    pixels = (noise >> np.uint32(24)).astype(np.uint8).reshape(height, width, channels)
+    file = io.BytesIO()
+    options = {"subsampling": sampling} if sampling else {}
+    PillowImage.fromarray(pixels if sampling else pixels[..., 0]).save(file, "JPEG", quality=80, **options)
+    return file.getvalue(), Image((height, width, channels), np.dtype(np.uint8))
