@@ -72,10 +72,14 @@ class ConvertReport:
         """Rows written by second of this run; 0 before any time has passed, or after resuming."""
         return 0.0 if self.resumed or not self.seconds else self.steps / self.seconds
 
-    def reject(self, issue: Issue) -> None:
+    def leave_out(self, rule: str) -> None:
         """Count one episode as read and left out."""
         self.read += 1
-        self.rejected[issue.rule] += 1
+        self.rejected[rule] += 1
+
+    def reject(self, issue: Issue) -> None:
+        """Count one episode as read and left out, and keep the finding."""
+        self.leave_out(issue.rule)
         if len(self.issues) < MAX_ISSUES:
             self.issues.append(issue)
 
@@ -172,7 +176,8 @@ def convert(
         ConvertReport.
 
     Raises:
-        EpisodeError: an episode has errors, and `on_invalid` is ``"raise"``.
+        EpisodeError: an episode has errors, and `on_invalid` is ``"raise"``; or there are episodes, and
+            none of them is left to write.
         SourceError: the source can't be read.
         SinkError, SnapshotError: the sink can't be written; SnapshotExists if it is there already.
         ValueError: an unknown option.
@@ -236,6 +241,7 @@ class _Conversion:
                         self.sink.checkpoint(self.report.counts())
                         saved = time.monotonic()
             self.report.check()
+            self._refuse_nothing()
             self.sink.flush()
             self.sink.commit()
             self.report.lost = dict(self.sink.lost())
@@ -252,7 +258,7 @@ class _Conversion:
             "source": self.source.name,
             "format": self.source.format,
             "fingerprint": self.source.fingerprint(),
-            "options": dict(self.choices),
+            "options": {**self.choices, **getattr(self.source, "transformation", {})},
             "rlds2buf": __version__,
         }
 
@@ -270,6 +276,9 @@ class _Conversion:
                     self.checker.check(item)
 
     def _take(self, item: Episode | EpisodeError) -> None:
+        if isinstance(item, FilteredOut):
+            self.report.leave_out(issue_of(item).rule)
+            return
         if isinstance(item, EpisodeError):
             self._refuse(issue_of(item), item)
             return
@@ -301,9 +310,17 @@ class _Conversion:
         return episode, changes, fault
 
     def _refuse(self, issue: Issue, error: EpisodeError | None = None) -> None:
-        if self.choices["on_invalid"] == "raise" and not isinstance(error, FilteredOut):
+        if self.choices["on_invalid"] == "raise":
             raise error if error is not None else issue.error()
         self.report.reject(issue)
+
+    def _refuse_nothing(self) -> None:
+        """An output of no episodes, where there were some, would only look like one."""
+        if self.report.episodes or not self.report.read:
+            return
+        rules = ", ".join(f"{rule} {count:,}" for rule, count in self.report.rejected.most_common())
+        message = f"nothing was written: all {self.report.read:,} episodes were left out ({rules})"
+        raise EpisodeError(message, source=self.report.source)
 
 
 def _annotation(spec: StepSpec, choices: Mapping[str, Any]) -> tuple[StepSpec, Callable[[Episode], Episode]]:

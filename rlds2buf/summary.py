@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
-from rlds2buf.core.episode import Episode
-from rlds2buf.errors import EpisodeError
+from rlds2buf.errors import EpisodeError, FilteredOut
 from rlds2buf.sources.base import Source
+from rlds2buf.transform.facts import episode_return
 
 __all__ = ["Summary", "summarize"]
 
@@ -32,6 +32,7 @@ class Summary:
         returns: min, mean and max over episodes of the sum of the rewards of their transitions;
             None without episodes, or where the reward is missing or not one number a step.
         ends: how many episodes terminated, were truncated, or are open (no last step flagged).
+        filtered: episodes that a filter left out, by rule; they are in no other count.
     """
 
     source: str
@@ -47,6 +48,7 @@ class Summary:
     lengths: dict[str, float] | None
     returns: dict[str, float] | None
     ends: dict[str, int]
+    filtered: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As plain values, for ``rlds2buf inspect --json``."""
@@ -70,13 +72,17 @@ def summarize(source: Source) -> Summary:
     returns: list[float] = []
     ends = Counter(terminated=0, truncated=0, open=0)
     errors: list[EpisodeError] = []
+    filtered: Counter[str] = Counter()
     for item in source.read():
+        if isinstance(item, FilteredOut):
+            filtered[str(item.rule)] += 1
+            continue
         if isinstance(item, EpisodeError):
             errors.append(item)
             continue
         lengths.append(item.num_steps)
         ends[item.end] += 1
-        total = _return(item)
+        total = episode_return(item)
         if total is not None:
             returns.append(total)
     spec = source.spec
@@ -94,15 +100,8 @@ def summarize(source: Source) -> Summary:
         lengths=_of(lengths, min=np.min, median=np.median, max=np.max),
         returns=_of(returns, min=np.min, mean=np.mean, max=np.max),
         ends=dict(ends),
+        filtered=dict(filtered),
     )
-
-
-def _return(episode: Episode) -> float | None:
-    """The sum of the rewards of an episode's transitions: the final row's is padding."""
-    reward = episode.reward
-    if not isinstance(reward, np.ndarray) or reward.ndim != 1 or reward.dtype == object:
-        return None
-    return float(reward[:-1].sum(dtype=np.float64))
 
 
 def _of(values: list[Any], **how: Any) -> dict[str, float] | None:

@@ -100,8 +100,14 @@ class TestCounts:
         glued = episode(0, 4).replace(**flags)
         make = {"good": GOOD[0], "open": OPEN, "nan": NAN, "glued": glued, "error": EpisodeError("cut short")}
         taken: list[Episode] = []
-        report = convert(_Items([make[kind] for kind in kinds]), taken, on_invalid=on_invalid)
+        items = [make[kind] for kind in kinds]
         count = Counter(kinds)
+        if kinds and not count["good"] and not (on_invalid == "repair" and count["open"]):
+            with pytest.raises(EpisodeError, match="nothing was written") as caught:
+                convert(_Items(items), taken, on_invalid=on_invalid)
+            report = caught.value.report  # type: ignore[attr-defined]
+        else:
+            report = convert(_Items(items), taken, on_invalid=on_invalid)
         expected = {"nonfinite": count["nan"], "last-inside": count["glued"], "unreadable": count["error"]}
         if on_invalid == "skip":
             expected["last-missing"] = count["open"]
@@ -157,8 +163,18 @@ class TestInvalid:
         assert books(convert([NAN], [], allow_nonfinite=True)) == (1, 1, {})
 
     def test_few_findings_are_kept_but_all_counted(self) -> None:
-        report = convert([OPEN] * 50, [], on_invalid="skip")
+        report = convert([OPEN] * 50 + GOOD, [], on_invalid="skip")
         assert report.rejected == {"last-missing": 50} and len(report.issues) == 20
+
+    @pytest.mark.parametrize("kind", ["list", "buffer", "folder"])
+    def test_an_output_of_nothing_is_no_output(self, kind: str, tmp_path: Path) -> None:
+        taken: list[Episode] = []
+        sinks: dict[str, Any] = {"list": taken, "buffer": make_circular(SPEC, 9)}
+        sink = sinks.get(kind, tmp_path / "out")
+        with pytest.raises(EpisodeError, match=r"all 2 episodes were left out \(last-missing 2\)") as caught:
+            convert([OPEN, OPEN], sink, on_invalid="skip")
+        assert books(caught.value.report) == (2, 0, {"last-missing": 2})  # type: ignore[attr-defined]
+        assert not taken and not list(tmp_path.iterdir())
 
     @pytest.mark.parametrize("wrong", [{"on_invalid": "ignore"}, {"final_transition": "both"}, {"to": "csv"}])
     def test_unknown_options(self, wrong: dict[str, str]) -> None:

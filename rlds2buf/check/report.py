@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 from rlds2buf.check.boundaries import boundary_faults, well_formed
 from rlds2buf.check.continuity import ContinuityCheck
-from rlds2buf.check.rules import ERROR, RULES, WARNING, Fault
+from rlds2buf.check.rules import ERROR, FILTER, RULES, WARNING, Fault
 from rlds2buf.check.values import discount_faults, final_reward_faults, nonfinite_faults, one_step_faults
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import FieldSpec, StepSpec
-from rlds2buf.errors import EpisodeError
+from rlds2buf.errors import EpisodeError, FilteredOut
 
 __all__ = ["Checker", "Issue", "ValidationReport", "issue_of", "validate"]
 
@@ -30,7 +30,7 @@ class Issue:
 
     Attributes:
         rule: the rule's id, a key of :data:`rlds2buf.check.rules.RULES`.
-        severity: ``"error"`` or ``"warning"``.
+        severity: ``"error"``, ``"warning"`` or ``"filter"``.
         episode: the episode's number in its source, 0-based, or None.
         step: the first offending row, 0-based, or None where the whole episode is meant.
         path: the field, for example ``"observation/state"``, or None.
@@ -71,7 +71,8 @@ def issue_of(error: EpisodeError) -> Issue:
     'unreadable'
     """
     rule = error.rule or "unreadable"
-    return Issue(rule, ERROR, error.episode, error.step, error.path, error.message, error.source)
+    severity = FILTER if isinstance(error, FilteredOut) else ERROR
+    return Issue(rule, severity, error.episode, error.step, error.path, error.message, error.source)
 
 
 class Checker:
@@ -171,11 +172,12 @@ class ValidationReport:
 
     Attributes:
         source: its name.
-        episodes: how many were looked at, those included that could not be built.
+        episodes: how many were looked at, those included that could not be built, but not those filtered out.
         steps: rows of the episodes that could be built.
         rejected: episodes with at least one error.
         issues: the findings in the order met, at most `max_details` per rule.
         counts: all findings by rule, also those beyond `max_details`.
+        filtered: episodes that a filter left out, by rule; they are not looked at.
     """
 
     source: str
@@ -185,6 +187,7 @@ class ValidationReport:
     issues: list[Issue] = dataclasses.field(default_factory=list)
     counts: Counter[str] = dataclasses.field(default_factory=Counter)
     max_details: int = MAX_DETAILS
+    filtered: Counter[str] = dataclasses.field(default_factory=Counter)
 
     @property
     def ok(self) -> bool:
@@ -212,6 +215,7 @@ class ValidationReport:
             "errors": self.count(ERROR),
             "warnings": self.count(WARNING),
             "counts": dict(self.counts),
+            "filtered": dict(self.filtered),
             "issues": [issue.to_json() for issue in self.issues],
         }
 
@@ -222,6 +226,9 @@ class ValidationReport:
             f"{_many(self.count(ERROR), 'error')} in {_many(self.rejected, 'episode')}, "
             f"{_many(self.count(WARNING), 'warning')}"
         ]
+        if self.filtered:
+            by_rule = ", ".join(f"{rule} {count:,}" for rule, count in self.filtered.most_common())
+            lines.append(f"{_many(self.filtered.total(), 'episode')} left out: {by_rule}")
         order = [rule for rule in RULES if rule in self.counts] + [r for r in self.counts if r not in RULES]
         for rule in order:
             shown = [issue for issue in self.issues if issue.rule == rule][:LINES]
@@ -244,7 +251,7 @@ def validate(
 
     Args:
         source: from :func:`rlds2buf.open_source`.
-        limit: look at no more than this many episodes.
+        limit: look at no more than this many episodes, those included that a filter leaves out.
         progress: called after every episode with the episodes and steps so far.
         allow_nonfinite: accept NaN and infinity.
         max_details: findings kept per rule; all are counted.
@@ -267,6 +274,9 @@ def validate(
     report = ValidationReport(source.name, max_details=max_details)
     checker = Checker(source.spec, allow_nonfinite=allow_nonfinite)
     for item in source.read(0, limit):
+        if isinstance(item, FilteredOut):
+            report.filtered[issue_of(item).rule] += 1
+            continue
         report.episodes += 1
         if isinstance(item, EpisodeError):
             issues = [issue_of(item)]

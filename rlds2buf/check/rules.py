@@ -2,8 +2,9 @@
 
 A finding names one rule, and at most one finding per rule, episode and field is made: it names the
 first offending step and says how many there are.  *Errors* make the episode unfit (``convert``
-raises, skips or repairs); *warnings* are facts that a learner's author should know.  The rules down
-to ``repeated-step`` but for ``spec`` are met where an episode is built or written, not by the checker.
+raises, skips or repairs); *warnings* are facts that a learner's author should know; *filters* find
+nothing wrong, the episode is left out because that was asked for.  The rules down to ``filter-part`` but
+for ``spec`` are met where an episode is built or written, not by the checker.
 
 ======================  ========  ==============================================  ===========================
 rule                    severity  meaning                                         repair
@@ -20,6 +21,15 @@ open-episode            error     single transitions that do not end, where an  
                                   item is a whole episode
 repeated-step           error     in lockstep: an agent's step that is there      no
                                   already
+cast                    error     a value does not fit into the type that its     no
+                                  field was to be cast to
+filter-min-return       filter    the return is below ``min_return``              no
+filter-max-return       filter    the return is above ``max_return``              no
+filter-min-length       filter    fewer rows than ``min_length``                  no
+filter-max-length       filter    more rows than ``max_length``                   no
+filter-where            filter    ``where`` does not hold                         no
+filter-sample           filter    it is not in the sample                         no
+filter-part             filter    it is in the other part of the split            no
 first-missing           error     it does not start with is_first                 sets the first row
 first-inside            error     is_first on a later row                         clears it, unless the row
                                                                                   before it is_last
@@ -56,12 +66,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from rlds2buf.errors import BoundaryError, EmptyEpisode, EpisodeError, SpecMismatch
+from rlds2buf.errors import BoundaryError, EmptyEpisode, EpisodeError, FilteredOut, SpecMismatch
 
-__all__ = ["ERROR", "RULES", "WARNING", "Fault", "Rule"]
+__all__ = ["ERROR", "FILTER", "RULES", "WARNING", "Fault", "Rule"]
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
+FILTER: Final = "filter"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +116,14 @@ RULES: Final[dict[str, Rule]] = {
         Rule("no-episode", ERROR),
         Rule("open-episode", ERROR),
         Rule("repeated-step", ERROR),
+        Rule("cast", ERROR),
+        Rule("filter-min-return", FILTER, FilteredOut),
+        Rule("filter-max-return", FILTER, FilteredOut),
+        Rule("filter-min-length", FILTER, FilteredOut),
+        Rule("filter-max-length", FILTER, FilteredOut),
+        Rule("filter-where", FILTER, FilteredOut),
+        Rule("filter-sample", FILTER, FilteredOut),
+        Rule("filter-part", FILTER, FilteredOut),
         Rule("first-missing", ERROR, BoundaryError, repairable=True),
         Rule("first-inside", ERROR, BoundaryError, repairable=True),
         Rule("last-missing", ERROR, BoundaryError, repairable=True),

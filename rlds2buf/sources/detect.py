@@ -14,6 +14,7 @@ from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
 from rlds2buf.sources.base import Source
 from rlds2buf.sources.formats import FORMATS, OBJECTS, REFUSALS, SCHEMES, Format, ObjectFormat
 from rlds2buf.sources.look import Look
+from rlds2buf.transform.transformation import OPTIONS
 
 __all__ = ["open_source"]
 
@@ -29,6 +30,8 @@ def open_source(uri: Any, *, split: str | None = None, format: str | None = None
     ====================================================  =====================  ================================
     a dataset, config or version folder as TFDS writes    ``rlds``               ``RldsDirSource``
     a D4RL HDF5 file                                      ``d4rl``               ``D4rlHdf5Source``
+    an ``.h5`` that d3rlpy 2 dumped                       ``d3rlpy``             ``D3rlpyH5Source``
+    an ``.h5`` that d3rlpy 0.2 to 1.1 dumped              ``d3rlpy-v1``          ``D3rlpyV1Source``
     a robomimic HDF5 file                                 ``robomimic``          ``RobomimicHdf5Source``
     a Minari folder, its ``data``, or ``main_data.hdf5``  ``minari``             ``MinariDirSource``
     a Reverb checkpoint, or a checkpointer's folder       ``reverb-checkpoint``  ``ReverbCheckpointSource``
@@ -42,12 +45,18 @@ def open_source(uri: Any, *, split: str | None = None, format: str | None = None
         uri: a path, an address, or data in memory.
         split: for formats that have splits: TFDS's split syntax, for example ``"train[:10%]"``.
         format: a name from the table, if it is not to be told by looking.
-        options: for the format's source; its docstring lists them.
+        options: for the format's source, its docstring lists them; and for every format what
+            :class:`~rlds2buf.transform.transformation.Transformation` does:
+            ``map``, ``drop``, ``float32``, ``cast`` (which field goes where, as which type),
+            ``alignment``, ``reward_shift`` (which row holds the action and the reward),
+            ``min_return``, ``max_return``, ``min_length``, ``max_length``, ``where`` (which episodes),
+            ``sample``, ``val_fraction``, ``part``, ``seed`` (how many of them).  For a format that takes
+            ``columns`` (logs of one's own program), `map` names the log's columns.
 
     Raises:
         SourceNotFound: nothing is at the path, or the split is unknown.
         SourceFormatError: what is there is no dataset that can be read; the message says what it is.
-        ValueError: unknown `format`, or a `split` for a format without splits.
+        ValueError: unknown `format`, a `split` for a format without splits, or a field that is not there.
         TypeError: an option that the format does not have, or a `uri` of the wrong type.
 
     >>> source = open_source([[{"observation": 1.0, "action": 0}, {"observation": 2.0, "action": 0}]])
@@ -55,18 +64,43 @@ def open_source(uri: Any, *, split: str | None = None, format: str | None = None
     (1, 2)
     """
     if isinstance(uri, Source):
+        changes = {name: options.pop(name) for name in OPTIONS if name in options}
         if split is not None or format is not None or options:
             raise ValueError("the source is open already; split, format and options are for opening one")
-        return uri
+        return _transformed(uri, changes)
     chosen, target = _choose(uri, format)
     if split is not None:
         if not chosen.has_splits:
             raise ValueError(f"{chosen.what} has no splits, got split={split!r}")
         options["split"] = split
     cls = _load(chosen)
+    changes = _changes(cls, options)
     _check_options(chosen, cls, options)
     source: Source = cls(target, **options)
-    return source
+    try:
+        return _transformed(source, changes)
+    except BaseException:
+        source.close()
+        raise
+
+
+def _transformed(source: Source, changes: dict[str, Any]) -> Source:
+    if not changes:
+        return source
+    from rlds2buf.sources.transformed import TransformedSource
+
+    return TransformedSource(source, **changes)
+
+
+def _changes(cls: type[Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Take out of `options` what is done to the episodes of any format; what the format does itself stays in."""
+    own = _keywords(cls)
+    if "columns" in own and options.get("map") is not None and "columns" not in options:
+        options["columns"] = options.pop("map")
+    changes = {name: options.pop(name) for name in OPTIONS if name in options}
+    if "reward_shift" in own and "reward_shift" in changes and not changes.keys() & {"map", "alignment"}:
+        options["reward_shift"] = changes.pop("reward_shift")  # the same, and batches stay fast
+    return changes
 
 
 def _choose(uri: Any, name: str | None) -> tuple[Format | ObjectFormat, Any]:
@@ -144,8 +178,13 @@ def _check_options(entry: Format | ObjectFormat, cls: type[Any], options: dict[s
     parameters = inspect.signature(cls).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
-    known = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    known = _keywords(cls)
     unknown = sorted(set(options) - known)
     if unknown:
         offered = ", ".join(sorted(known - {"split"})) or "none"
         raise TypeError(f"{entry.what} takes no option {unknown[0]!r}; its options: {offered}")
+
+
+def _keywords(cls: type[Any]) -> set[str]:
+    parameters = inspect.signature(cls).parameters.values()
+    return {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}

@@ -143,12 +143,15 @@ class TestConvertAndSample:
         assert run(capsys, "convert", path, tmp_path / "b", "--split", "train[1:]", "--json").json["items"] == 441
 
     def test_on_invalid(self, tmp_path: Path, capsys: Capture) -> None:
-        skipped = run(capsys, "convert", BRIDGE, tmp_path / "a", "--on-invalid", "skip", "--json").json
+        nothing = run(capsys, "convert", BRIDGE, tmp_path / "a", "--on-invalid", "skip", "--json")
+        skipped = nothing.json["report"]
         assert skipped["read"] == 25 and skipped["written"] == 0 and skipped["rejected"] == {"last-missing": 25}
+        assert nothing.code == 1 and not (tmp_path / "a").exists()
+        assert "nothing was written: all 25 episodes were left out (last-missing 25)" in nothing.err
         mended = run(capsys, "convert", BRIDGE, tmp_path / "b", "--on-invalid", "repair", "--json").json
         assert mended["written"] == 25 and mended["repaired"] == {"last-missing": 25} and mended["items"] == 225
-        text = run(capsys, "convert", BRIDGE, tmp_path / "c", "--on-invalid", "skip").out
-        assert "last-missing" in text and "25" in text
+        text = run(capsys, "convert", BRIDGE, tmp_path / "c", "--on-invalid", "skip")
+        assert text.code == 1 and text.out == "" and "last-missing 25" in text.err
 
     def test_final_transition(self, tmp_path: Path, capsys: Capture) -> None:
         path = DATA / "rlds" / "robomimic_ph"

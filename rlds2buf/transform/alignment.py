@@ -1,0 +1,109 @@
+"""Which row holds the action and the reward: other loggers' layouts into RLDS's."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from rlds2buf.core import nest
+from rlds2buf.core.episode import Episode
+
+__all__ = ["ALIGNMENTS", "realign", "shift_reward"]
+
+ALIGNMENTS: Final = ("sar", "ars", "rsa")
+"""The layouts, as RLDS names them (``rlds.transformations.AlignmentType``)."""
+
+
+def realign(episode: Episode, alignment: str) -> Episode:
+    """An episode logged in another layout, in RLDS's.
+
+    With s_t the observations, a_t the action taken in s_t, r_t and d_t the reward and discount that
+    came of a_t, row t of the log holds
+
+    =========  ====================================  ========================================  ===============
+    layout     row t of the log                      who logs so                               rows that move
+    =========  ====================================  ========================================  ===============
+    ``"sar"``  s_t, a_t, r_t, d_t                    RLDS, D4RL, TF-Agents' trajectories       none
+    ``"ars"``  a_{t-1}, r_{t-1}, d_{t-1}, s_t        EnvLogger: the step that led here         action, reward,
+                                                                                               discount: one up
+    ``"rsa"``  r_{t-1}, d_{t-1}, s_t, a_t            dm_env and TF-Agents time steps, with     reward, discount:
+                                                     the action chosen on seeing them          one up
+    =========  ====================================  ========================================  ===============
+
+    So in ``ars``, ``action[t] = logged[t + 1]`` for t < N-1.  What row 0 of the log held (nothing had
+    happened yet) is dropped.  Row N-1, RLDS's padding, gets zeros (empty text) as action and reward,
+    and as discount the last one logged, so that a terminated episode still ends in 0.  Observation,
+    flags and extras belong to their row and stay.
+
+    Source: https://github.com/google-research/rlds README, "Synthetic datasets".
+
+    Args:
+        episode: is not changed; columns that don't move are shared.
+        alignment: one of `ALIGNMENTS`.
+
+    Raises:
+        ValueError: another `alignment`.
+
+    >>> log = Episode(observation=[0, 1, 2], action=[9, 10, 11], reward=[0.0, 1.0, 2.0], discount=[1.0, 1.0, 0.0])
+    >>> ep = realign(log, "ars")
+    >>> ep.action.tolist(), ep.reward.tolist(), ep.discount.tolist()
+    ([10, 11, 0], [1.0, 2.0, 0.0], [1.0, 0.0, 0.0])
+    >>> realign(log, "rsa").action.tolist()
+    [9, 10, 11]
+    """
+    if alignment not in ALIGNMENTS:
+        raise ValueError(f"alignment must be one of {', '.join(ALIGNMENTS)}, got {alignment!r}")
+    if alignment == "sar":
+        return episode
+    moved = {
+        "reward": nest.map_structure(lambda column: _up(column, 1), episode.reward),
+        "discount": nest.map_structure(_up_repeating, episode.discount),
+    }
+    if alignment == "ars":
+        moved["action"] = nest.map_structure(lambda column: _up(column, 1), episode.action)
+    return episode.replace(**moved)
+
+
+def shift_reward(episode: Episode, rows: int) -> Episode:
+    """Take each step's reward from so many rows further on, 0 past the end.
+
+    ``reward[t] = logged[t + rows]`` for t + rows < N, else 0; the discount stays.  With 1 this mends
+    maze2d v1 (D4RL issue 194).
+
+    Raises:
+        ValueError: `rows` is negative.
+
+    >>> shift_reward(Episode(reward=[1.0, 2.0, 3.0]), 1).reward.tolist()
+    [2.0, 3.0, 0.0]
+    """
+    if rows < 0:
+        raise ValueError(f"reward_shift must not be negative, got {rows}")
+    if rows == 0 or episode.reward is None:
+        return episode
+    return episode.replace(reward=nest.map_structure(lambda column: _up(column, rows), episode.reward))
+
+
+def _up(column: Any, rows: int) -> Any:
+    if column is None:
+        return None
+    rows = min(rows, len(column))
+    out = np.empty_like(column)
+    out[: len(column) - rows] = column[rows:]
+    if column.dtype != object:
+        out[len(column) - rows :] = 0
+        return out
+    for row in range(len(column) - rows, len(column)):
+        out[row] = _nothing(column[row])
+    return out
+
+
+def _nothing(value: Any) -> Any:
+    """What pads a column of objects: an array of zeros of the same form, or empty text."""
+    if isinstance(value, np.ndarray):
+        return np.full_like(value, b"" if value.dtype == object else 0)
+    return b""
+
+
+def _up_repeating(column: Any) -> Any:
+    return None if column is None else np.concatenate([column[1:], column[-1:]])

@@ -1,0 +1,153 @@
+"""Which episodes are left out for what they are."""
+
+from __future__ import annotations
+
+import hashlib
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.nest import Nest
+from rlds2buf.core.spec import FieldSpec
+from rlds2buf.transform.facts import Facts, episode_return
+from rlds2buf.transform.where import Where
+
+__all__ = ["Filters"]
+
+
+class Filters:
+    """Thresholds, an expression, a function; an episode is kept if it passes all that are given.
+
+    Args:
+        min_return, max_return: inclusive limits of the sum of the rewards of its transitions.  A return
+            that is not a number (NaN) passes neither.
+        min_length, max_length: inclusive limits of its rows (one more than its transitions).
+        where: an expression (:class:`~rlds2buf.transform.where.Where`), or a function of the
+            :class:`~rlds2buf.core.episode.Episode` that says whether to keep it.
+
+    Raises:
+        ExpressionError: the expression can't be read.
+        ValueError: a lower limit is above its upper one.
+        TypeError: `where` is neither text nor a function.
+
+    >>> filters = Filters(min_return=3)
+    >>> filters.fault(Episode(reward=[1.0, 1.0, 9.0]))
+    ('filter-min-return', 'the return 2 is below 3')
+    """
+
+    def __init__(
+        self,
+        *,
+        min_return: float | None = None,
+        max_return: float | None = None,
+        min_length: int | None = None,
+        max_length: int | None = None,
+        where: str | Callable[[Episode], Any] | None = None,
+    ) -> None:
+        self._returns = (min_return, max_return)
+        self._lengths = (min_length, max_length)
+        for name, (low, high) in (("return", self._returns), ("length", self._lengths)):
+            if low is not None and high is not None and low > high:
+                raise ValueError(f"min_{name}={low} is above max_{name}={high}: no episode would be left")
+        if where is not None and not isinstance(where, str) and not callable(where):
+            raise TypeError(f"where is an expression or a function, got {type(where).__name__}")
+        self._where = Where(where) if isinstance(where, str) else None
+        self._function = where if callable(where) else None
+
+    def __bool__(self) -> bool:
+        limits = any(limit is not None for limit in (*self._returns, *self._lengths))
+        return limits or self._where is not None or self._function is not None
+
+    def check(self, tree: Mapping[str, Nest], original: Mapping[str, Nest]) -> None:
+        """Raise unless data of this spec can be asked; trees of FieldSpec as they come out, and as they were.
+
+        Raises:
+            ValueError: there is no reward to sum, or a field is not there.
+        """
+        reward = tree.get("reward")
+        if self._returns != (None, None) and not (isinstance(reward, FieldSpec) and reward.shape == ()):
+            found = "none" if reward is None else reward
+            raise ValueError(f"min_return and max_return need a reward of one number a step; there is {found}")
+        if self._where is not None:
+            self._where.check(tree, original)
+
+    def fault(self, episode: Episode, original: Episode | None = None) -> tuple[str, str] | None:
+        """The rule that leaves it out, and why in words; None if it is kept.
+
+        Args:
+            episode: as it comes out.
+            original: as the source had it; an expression finds the fields there that were dropped.
+
+        Raises:
+            ExpressionError: the expression can't be evaluated.
+        """
+        return next(self._faults(episode, original), None)
+
+    def describe(self) -> dict[str, Any]:
+        """What was asked for, as plain JSON values."""
+        names = ("min_return", "max_return", "min_length", "max_length")
+        limits = dict(zip(names, (*self._returns, *self._lengths), strict=True))
+        found: dict[str, Any] = {
+            name: limit.item() if isinstance(limit, np.generic) else limit
+            for name, limit in limits.items()
+            if limit is not None
+        }
+        if self._where is not None:
+            found["where"] = self._where.expression
+        if self._function is not None:
+            found["where"] = _name_of(self._function)
+        return found
+
+    def _faults(self, episode: Episode, original: Episode | None) -> Iterator[tuple[str, str]]:
+        yield from _outside("length", episode.num_steps, self._lengths)
+        if self._returns != (None, None):
+            yield from _outside("return", episode_return(episode), self._returns)
+        if self._where is not None and not self._where(Facts(episode, original)):
+            yield "filter-where", f"not where {self._where.expression}"
+        if self._function is not None and not self._function(episode):
+            yield "filter-where", f"{_label(self._function)} says no"
+
+
+def _outside(name: str, value: float | None, limits: tuple[float | None, float | None]) -> Iterator[tuple[str, str]]:
+    low, high = limits
+    shown = "unknown" if value is None else f"{value:g}"
+    if low is not None and not (value is not None and value >= low):
+        yield f"filter-min-{name}", f"the {name} {shown} is below {low:g}"
+    if high is not None and not (value is not None and value <= high):
+        yield f"filter-max-{name}", f"the {name} {shown} is above {high:g}"
+
+
+def _label(function: Callable[..., Any]) -> str:
+    module = getattr(function, "__module__", None) or "?"
+    return f"{module}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """The function's name and a hash of its code, constants and simple defaults and closures.
+
+    Of an object that is called, only its class's name.
+    """
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, types.CodeType):
+        return _label(function)
+    held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _filled(cell)]
+    defaults = getattr(function, "__defaults__", None) or ()
+    simple = [value for value in (*held, *defaults) if isinstance(value, str | bytes | int | float | None)]
+    digest = hashlib.blake2b(repr((_code(code), simple)).encode(), digest_size=6).hexdigest()
+    return f"{_label(function)}#{digest}"
+
+
+def _filled(cell: types.CellType) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return False
+    return True
+
+
+def _code(code: types.CodeType) -> tuple[Any, ...]:
+    inner = tuple(_code(value) if isinstance(value, types.CodeType) else repr(value) for value in code.co_consts)
+    return code.co_code.hex(), inner, code.co_names

@@ -1,0 +1,197 @@
+"""Everything that is done to a dataset on its way from the files: one object, the same for the spec and the data."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlds2buf.core import nest
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.fields import dtype_name
+from rlds2buf.core.nest import Nest
+from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import EpisodeError, FilteredOut, SpecMismatch
+from rlds2buf.transform.alignment import ALIGNMENTS, realign, shift_reward
+from rlds2buf.transform.casting import Casting
+from rlds2buf.transform.filters import Filters
+from rlds2buf.transform.leaves import ColumnLeaves, SpecLeaves
+from rlds2buf.transform.mapping import Mapper, map_entries
+from rlds2buf.transform.subset import Subset
+from rlds2buf.transform.tree import episode_of, spec_of_tree, tree_of
+
+__all__ = ["OPTIONS", "Transformation"]
+
+OPTIONS = (
+    "map drop float32 cast alignment reward_shift min_return max_return min_length max_length where sample "
+    "val_fraction part seed"
+).split()
+"""The keyword arguments of a transformation."""
+
+
+class Transformation:
+    """Sample, map, cast, align, filter: in this order.
+
+    1. `sample`, `val_fraction` and `part` choose by index (:class:`~rlds2buf.transform.subset.Subset`).
+    2. `drop`, then `map` move fields (:class:`~rlds2buf.transform.mapping.Mapper`).
+    3. `float32` and `cast` change types (:class:`~rlds2buf.transform.casting.Casting`).
+    4. `alignment` and `reward_shift` move rows (:mod:`rlds2buf.transform.alignment`).
+    5. `min_return`, ..., `where` look at the result (:class:`~rlds2buf.transform.filters.Filters`);
+       an expression finds dropped fields too, by their old names.
+
+    Args:
+        spec: of the episodes that come in.
+        num_episodes: how many there are, if that is known; for ``sample=100``.
+        Others: as the classes above say.
+
+    Attributes:
+        spec: of the episodes that come out.
+        filters: whether episodes may be left out.
+
+    Raises:
+        ValueError, TypeError: an argument is wrong, or does not fit the spec.
+
+    >>> from rlds2buf.core.spec import FieldSpec
+    >>> spec = StepSpec(observation={"q": FieldSpec((2,), np.float64), "v": FieldSpec((), np.float64)}, reward=None)
+    >>> Transformation(spec, map={"observation": "observation/*"}, float32=True).spec.observation
+    FieldSpec(float32[3])
+    """
+
+    def __init__(
+        self,
+        spec: StepSpec,
+        *,
+        num_episodes: int | None = None,
+        map: Mapping[str, str | Sequence[str]] | None = None,
+        drop: str | Sequence[str] = (),
+        float32: bool = False,
+        cast: Mapping[str, npt.DTypeLike] | None = None,
+        alignment: str = "sar",
+        reward_shift: int = 0,
+        min_return: float | None = None,
+        max_return: float | None = None,
+        min_length: int | None = None,
+        max_length: int | None = None,
+        where: str | Callable[[Episode], Any] | None = None,
+        sample: float | int | None = None,
+        val_fraction: float | None = None,
+        part: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        if alignment not in ALIGNMENTS:
+            raise ValueError(f"alignment must be one of {', '.join(ALIGNMENTS)}, got {alignment!r}")
+        if reward_shift < 0:
+            raise ValueError(f"reward_shift must not be negative, got {reward_shift}")
+        self._alignment = alignment
+        self._reward_shift = reward_shift
+        self._subset = Subset(sample=sample, val_fraction=val_fraction, part=part, seed=seed, num_episodes=num_episodes)
+        self._filters = Filters(
+            min_return=min_return,
+            max_return=max_return,
+            min_length=min_length,
+            max_length=max_length,
+            where=where,
+        )
+        drop = [drop] if isinstance(drop, str) else list(drop)
+        self._described = _described(map, drop, float32, cast)
+        tree = tree_of(spec)
+        self._casting = Casting(float32=float32, cast=cast)
+        self._mapper = Mapper(tree, map or {}, drop, self._casting)
+        mapped = self._mapper.apply(tree, SpecLeaves())
+        self._casting.check(mapped)
+        self._types = {path: leaf.dtype for path, leaf in nest.flatten(mapped) if leaf is not None}
+        out = self._casting.apply(mapped, SpecLeaves(), self._types)
+        _check_flags(out)
+        self.spec: StepSpec = spec_of_tree(out) if self._described else spec
+        self._filters.check(out, tree)
+        self.filters = bool(self._filters) or bool(self._subset)
+
+    @property
+    def moves_rows(self) -> bool:
+        """Whether it depends on where an episode begins and ends, and not on each row by itself."""
+        return self._alignment != "sar" or self._reward_shift > 0
+
+    @functools.cached_property
+    def description(self) -> dict[str, Any]:
+        """What it does, as plain JSON values: the options that are not at their defaults."""
+        found = dict(self._described)
+        if self._alignment != "sar":
+            found["alignment"] = self._alignment
+        if self._reward_shift:
+            found["reward_shift"] = self._reward_shift
+        return {**found, **self._filters.describe(), **self._subset.describe()}
+
+    def take(self, item: Episode | EpisodeError, index: int) -> Episode | EpisodeError:
+        """What becomes of the source's episode of this index; errors are returned, as from Source.read.
+
+        An episode that is not in the sample is left out, also where it could not be read.
+
+        Raises:
+            ExpressionError: `where` can't be evaluated; and whatever a function given as `where` raises.
+        """
+        left_out = self._subset.fault(index)
+        if left_out is not None:
+            source = item.source
+            return FilteredOut(left_out[1], source=source, episode=index, rule=left_out[0])
+        if isinstance(item, EpisodeError):
+            return item
+        try:
+            episode = self.change(item)
+        except EpisodeError as error:
+            return error
+        left_out = self._filters.fault(episode, item) if self._filters else None
+        if left_out is None:
+            return episode
+        return FilteredOut(left_out[1], source=episode.source, episode=episode.index, rule=left_out[0])
+
+    def change(self, episode: Episode) -> Episode:
+        """The episode mapped, cast and aligned; filters are not asked.
+
+        Raises:
+            EpisodeError: a value does not fit into its new type, or a field is not there.
+        """
+        if self._described:
+            episode = self._moved(episode)
+        if self._alignment != "sar":
+            episode = realign(episode, self._alignment)
+        return shift_reward(episode, self._reward_shift) if self._reward_shift else episode
+
+    def _moved(self, episode: Episode) -> Episode:
+        leaves = ColumnLeaves(episode)
+        try:
+            tree: dict[str, Nest] = self._mapper.apply(tree_of(episode), leaves)
+        except KeyError as cause:
+            where: dict[str, Any] = {"source": episode.source, "episode": episode.index}
+            raise SpecMismatch("the field is missing", path=str(cause.args[0]), rule="spec", **where) from cause
+        return episode_of(self._casting.apply(tree, leaves, self._types), episode)
+
+
+def _described(
+    map: Mapping[str, str | Sequence[str]] | None,
+    drop: Sequence[str],
+    float32: bool,
+    cast: Mapping[str, npt.DTypeLike] | None,
+) -> dict[str, Any]:
+    """The part that changes fields, as plain JSON values."""
+    found: dict[str, Any] = {}
+    if map:
+        found["map"] = {
+            target: names if not isinstance(map[target], str) else names[0] for target, names, _ in map_entries(map)
+        }
+    if drop:
+        found["drop"] = list(drop)
+    if float32:
+        found["float32"] = True
+    if cast:
+        found["cast"] = {name: dtype_name(np.dtype(wanted)) for name, wanted in cast.items()}
+    return found
+
+
+def _check_flags(tree: Mapping[str, Nest]) -> None:
+    for name in ("is_first", "is_last", "is_terminal"):
+        field = tree.get(name)
+        if field is not None and (getattr(field, "shape", None) != () or field.dtype != np.bool_):
+            raise ValueError(f"{name} must be one bool a step, and can't be {field}")
