@@ -97,6 +97,7 @@ class D4rlHdf5Source(Source):
     """
 
     format: ClassVar[str] = "d4rl"
+    _timeouts: ClassVar[str] = "timeouts"
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class D4rlHdf5Source(Source):
         self._reward_shift = reward_shift
         self._infos = infos
         with open_hdf5(self.path) as file:
-            layout = Layout(file, self.name, infos=infos)
+            layout = Layout(file, self.name, infos=infos, timeouts=self._timeouts)
             self._spec = layout.spec()
             self._rows = layout.count
             self._ignored = layout.ignored
@@ -156,7 +157,7 @@ class D4rlHdf5Source(Source):
         block_rows = max(1, block_rows)
         ends = cuts.first + cuts.rows
         with open_hdf5(self.path) as file, open(self.path, "rb", buffering=0) as raw:
-            layout = Layout(file, self.name, infos=self._infos)
+            layout = Layout(file, self.name, infos=self._infos, timeouts=self._timeouts)
             if layout.count != self._rows:
                 raise SourceFormatError(f"{self.name}: the file changed, from {self._rows} to {layout.count} rows")
             descriptor = raw.fileno()
@@ -175,7 +176,7 @@ class D4rlHdf5Source(Source):
         terminated = int(cuts.terminated.sum())
         warnings = []
         if not self._has_timeouts and self._max_episode_steps is None:
-            warnings.append("no `timeouts`: episodes end at terminals only; max_episode_steps=N cuts them")
+            warnings.append(f"no `{self._timeouts}`: episodes end at terminals only; max_episode_steps=N cuts them")
         if cuts.open_tail:
             warnings.append("the last episode has no end flag; it is kept as truncated")
         if terminated and not self._has_next:
@@ -194,13 +195,14 @@ class D4rlHdf5Source(Source):
 
     def fingerprint(self) -> str:
         options = f"{self._max_episode_steps},{self._reward_shift},{self._infos}"
-        return f"d4rl:{fingerprint_files([self.path])}:{options}"
+        return f"{self.format}:{fingerprint_files([self.path])}:{options}"
 
     @functools.cached_property
     def _cuts(self) -> Cuts:
         with open_hdf5(self.path) as file:
-            flags = Layout(file, self.name, infos=False).flags
-            found = {name: flagged_rows(column, f"{self.name}: `{name}`") for name, column in flags.items()}
+            flags = Layout(file, self.name, infos=False, timeouts=self._timeouts).flags
+            names = {"terminals": "terminals", "timeouts": self._timeouts}
+            found = {name: flagged_rows(column, f"{self.name}: `{names[name]}`") for name, column in flags.items()}
         none = np.empty(0, np.int64)
         return cut(
             self._rows,

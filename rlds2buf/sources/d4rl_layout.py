@@ -16,8 +16,7 @@ from rlds2buf.sources.hdf5_rows import native_dtype
 __all__ = ["REQUIRED", "Column", "Layout", "flagged_rows"]
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
-_FLAGS = ("terminals", "timeouts")
-_ROLES = (*REQUIRED, "timeouts", "next_observations", "infos", "metadata")
+_ROLES = (*REQUIRED, "next_observations", "infos", "metadata")
 _FLAG_ROWS = 1 << 20
 
 
@@ -46,6 +45,7 @@ class Layout:
         file: an open ``h5py.File``.
         name: the file's name for messages.
         infos: whether ``infos/*`` are step fields.
+        timeouts: what the file calls the flags of ends that are not terminal.
 
     Attributes:
         count: rows in every column.
@@ -58,15 +58,16 @@ class Layout:
         SourceFormatError: a column is missing or does not fit; the message names it.
     """
 
-    def __init__(self, file: Any, name: str, *, infos: bool = True) -> None:
+    def __init__(self, file: Any, name: str, *, infos: bool = True, timeouts: str = "timeouts") -> None:
         self._name = name
         missing = [f"`{want}`" for want in REQUIRED if file.get(want) is None]
         if missing:
             held = ", ".join(sorted(file)) or "nothing"
             raise SourceFormatError(f"{name}: a D4RL file needs {', '.join(missing)}; it holds {held}")
         self.count = self._length("rewards", file["rewards"])
-        self.flags = {flag: self._number(flag, file[flag]) for flag in _FLAGS if file.get(flag) is not None}
-        others = [key for key in file if key not in _ROLES]
+        flags = {"terminals": "terminals", "timeouts": timeouts}
+        self.flags = {flag: self._number(key, file[key]) for flag, key in flags.items() if file.get(key) is not None}
+        others = [key for key in file if key not in (*_ROLES, timeouts)]
         extras = [key for key in others if _has_rows(file.get(key), self.count)]
         self.ignored = sorted(set(others) - set(extras))
         if file.get("infos") is not None:

@@ -128,10 +128,21 @@ def _is_robomimic(look: Look) -> bool:
     return bool(demos) and look.hdf5_has(f"data/{demos[0]}/obs")
 
 
+def _is_d3rlpy(look: Look) -> bool:
+    return {"columns", "num_episodes", "version"} <= set(look.hdf5 or ())
+
+
+def _is_d3rlpy_v1(look: Look) -> bool:
+    """D4RL's layout but for a flag or a scalar of d3rlpy's own."""
+    return _is_d4rl(look) and bool({"episode_terminals", "discrete_action"} & set(look.hdf5 or ()))
+
+
 FORMATS = (
     Format("rlds", "an RLDS folder of TFDS", "rlds_dir", "RldsDirSource", _is_rlds, has_splits=True),
     Format("minari", "a Minari dataset", "minari_dir", "MinariDirSource", _is_minari),
     Format("robomimic", "a robomimic file", "robomimic_hdf5", "RobomimicHdf5Source", _is_robomimic, has_splits=True),
+    Format("d3rlpy", "a dataset file of d3rlpy 2", "d3rlpy_h5", "D3rlpyH5Source", _is_d3rlpy),
+    Format("d3rlpy-v1", "a dataset file of d3rlpy 1", "d3rlpy_v1", "D3rlpyV1Source", _is_d3rlpy_v1),
     Format("d4rl", "a D4RL HDF5 file", "d4rl_hdf5", "D4rlHdf5Source", _is_d4rl),
     Format(
         "reverb-checkpoint",

@@ -133,7 +133,7 @@ class TestUsage:
     def test_an_unknown_format(self) -> None:
         with pytest.raises(
             ValueError,
-            match="unknown format 'hdf5'; it is one of d4rl, memory, minari, reverb, reverb-checkpoint, rlds",
+            match=r"unknown format 'hdf5'; it is one of .*d4rl, .*memory, minari, .*rlds",
         ):
             open_source("x", format="hdf5")
 
