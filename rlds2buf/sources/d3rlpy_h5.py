@@ -162,7 +162,7 @@ class D3rlpyH5Source(Source):
             lambda column: _with_zeros(column, rows),
             {"observation": observation, "action": action, "reward": reward, "extras": extras},
         )
-        flags = {name: np.zeros(rows, np.bool_) for name in ("is_first", "is_last", "is_terminal")}
+        flags: dict[str, Any] = {name: np.zeros(rows, np.bool_) for name in ("is_first", "is_last", "is_terminal")}
         flags["is_first"][0] = flags["is_last"][-1] = True
         discount = np.ones(rows, np.float32)
         if terminated:
@@ -178,7 +178,7 @@ class D3rlpyH5Source(Source):
         whole = f"{name}_{index}"
         if whole in file:
             return _read(file[whole], self.name)
-        found = []
+        found: list[np.ndarray] = []
         while f"{whole}_{len(found)}" in file:
             found.append(_read(file[f"{whole}_{len(found)}"], self.name))
         if not found:
