@@ -37,6 +37,7 @@ _HOME = {
     "make_cost_replay": "buffers.cost_replay",
     "make_multi_agent": "buffers.multi_agent",
     "make_on_policy": "buffers.on_policy",
+    "open_mixture": "sources.mixture",
     "open_source": "sources.detect",
     "returns": "returns",
     "push": "push",

@@ -44,13 +44,13 @@ def unit_interval(seed: int, index: int, purpose: str = "split") -> float:
     return ((z ^ (z >> 31)) >> 11) * 2.0**-53
 
 
-def unit_intervals(seed: int, count: int, purpose: str = "split") -> np.ndarray:
-    """:func:`unit_interval` of the indices ``0`` up to (not with) ``count``, as ``[count] float64``.
+def unit_intervals(seed: int, count: int, purpose: str = "split", *, start: int = 0) -> np.ndarray:
+    """:func:`unit_interval` of `count` indices from `start` on, as ``[count] float64``.
 
     >>> bool(unit_intervals(7, 100)[42] == unit_interval(7, 42))
     True
     """
-    z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64(_key(seed, purpose))
+    z = np.arange(start + 1, start + count + 1, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64(_key(seed, purpose))
     z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
     return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53

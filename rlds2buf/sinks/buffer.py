@@ -19,6 +19,8 @@ __all__ = ["BufferFolderSink", "BufferSink"]
 class BufferSink(Sink):
     """Adds to a buffer, which drops its oldest rows as it must.
 
+    Episodes of a mixture (:func:`rlds2buf.open_mixture`) are added with their source's id.
+
     Args:
         buffer: whatever has ``add(episode) -> keys``, ``clear()`` and a length.
 
@@ -35,13 +37,17 @@ class BufferSink(Sink):
         self.buffer = buffer
         self.name = f"a {getattr(buffer, 'kind', type(buffer).__name__)} buffer"
         self._cleared_on_abort = False
+        self._is_mixture = False
 
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
         """Remember whether the buffer is empty: only then can :meth:`abort` restore it."""
         self._cleared_on_abort = len(self.buffer) == 0
+        self._is_mixture = "mixture" in provenance.get("options", {})
 
     def write(self, episode: Episode) -> int:
         """Add an episode; its transitions are its items."""
+        if self._is_mixture:
+            return len(self.buffer.add(episode, source_id=episode.metadata["source_id"]))
         return len(self.buffer.add(episode))
 
     def commit(self) -> None:

@@ -19,11 +19,11 @@ def test_the_numbers_never_change() -> None:
     assert unit_interval(3, 10**12, "sample") == LATE
 
 
-@given(st.integers(-(2**70), 2**70), st.integers(0, 300), st.text(max_size=5))
-def test_one_by_one_and_all_at_once_agree(seed: int, count: int, purpose: str) -> None:
-    together = unit_intervals(seed, count, purpose)
+@given(st.integers(-(2**70), 2**70), st.integers(0, 300), st.text(max_size=5), st.integers(0, 2**40))
+def test_one_by_one_and_all_at_once_agree(seed: int, count: int, purpose: str, start: int) -> None:
+    together = unit_intervals(seed, count, purpose, start=start)
     assert together.dtype == np.float64 and together.shape == (count,)
-    assert together.tolist() == [unit_interval(seed, index, purpose) for index in range(count)]
+    assert together.tolist() == [unit_interval(seed, start + index, purpose) for index in range(count)]
 
 
 def test_spread_evenly_and_without_memory() -> None:
