@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from rlds2buf.cli.source_options import OPTIONS, collect
 from rlds2buf.errors import Rlds2bufError
 
 __all__ = ["json_flag", "nonfinite_flag", "open_source", "pairs", "source_arguments"]
@@ -18,28 +19,57 @@ nonfinite_flag = click.option("--allow-nonfinite", is_flag=True, help="Accept Na
 
 
 def open_source(source: str, how: dict[str, Any]) -> Any:
-    """:func:`rlds2buf.open_source` of what :func:`source_arguments` gave; a wrong option is a usage error."""
+    """:func:`rlds2buf.open_source` of what :func:`source_arguments` gave; a wrong option is a usage error.
+
+    With ``--with`` it is :func:`rlds2buf.open_mixture`.
+    """
     import rlds2buf
 
+    options = dict(how)
+    others = options.pop("with_", [])
+    weights = _weights(options.pop("weight", None), [weight for _, weight in others])
     try:
-        return rlds2buf.open_source(source, **how)
+        if not others:
+            return rlds2buf.open_source(source, **options)
+        paths = [source, *(path for path, _ in others)]
+        return rlds2buf.open_mixture(paths, weights=weights, **options)
     except TypeError as cause:
         raise click.UsageError(str(cause)) from cause
 
 
+def _weights(own: float | None, others: list[float | None]) -> list[float] | None:
+    """A weight for each dataset, or None where there are none at all."""
+    every = [own, *others]
+    given = [weight for weight in every if weight is not None]
+    if not others and given:
+        raise click.UsageError("--weight is for a mixture: name the other datasets by --with SRC=WEIGHT")
+    if given and len(given) < len(every):
+        raise click.UsageError("either every dataset has a weight (--weight, --with SRC=WEIGHT) or none")
+    return given or None
+
+
 def source_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
-    """SRC and how to open it; the command gets them as ``source`` and ``how`` (keyword arguments of open_source)."""
+    """SRC and how to open it; the command gets them as ``source`` and ``how``, which is for :func:`open_source`.
+
+    The command's class is :class:`~rlds2buf.cli.source_command.SourceCommand`.
+    """
 
     @functools.wraps(command)
     def with_how(*, split: str | None, format_: str | None, option: dict[str, Any], **others: Any) -> Any:
+        changes = collect(others)
+        twice = sorted(changes.keys() & option.keys())
+        if twice:
+            raise click.UsageError(f"{twice[0]} is given twice, by -O and by --{twice[0].replace('_', '-')}")
         try:
-            return command(how={"split": split, "format": format_, **option}, **others)
+            return command(how={"split": split, "format": format_, **option, **changes}, **others)
         except Rlds2bufError as error:
             if getattr(error, "source", None) is None:
                 error.source = others["source"]  # type: ignore[attr-defined]  # for --json
             raise
 
     decorated: Callable[..., Any] = with_how
+    for option in reversed(OPTIONS):
+        decorated = _added(option, decorated)
     for add in (
         click.option("-O", "--option", multiple=True, callback=pairs, metavar="NAME=VALUE", help=_OPTION_HELP),
         click.option("--format", "format_", metavar="NAME", help="The format, where looking doesn't tell."),
@@ -48,6 +78,13 @@ def source_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         decorated = add(decorated)
     return decorated
+
+
+def _added(option: click.Option, command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with this option, as click's own decorators note it."""
+    noted = command.__dict__.setdefault("__click_params__", [])
+    noted.append(option)
+    return command
 
 
 _OPTION_HELP = "An option of the format's own reader; may be repeated."

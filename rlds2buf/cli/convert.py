@@ -8,6 +8,7 @@ import click
 
 from rlds2buf.cli.arguments import json_flag, nonfinite_flag, open_source, pairs, source_arguments
 from rlds2buf.cli.output import number, print_json, print_table
+from rlds2buf.cli.source_command import SourceCommand
 
 if TYPE_CHECKING:
     from rlds2buf.convert import ConvertReport
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("convert")
+@click.command("convert", cls=SourceCommand)
 @source_arguments
 @click.argument("target", metavar="DST")
 @click.option(

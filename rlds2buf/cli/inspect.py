@@ -8,6 +8,7 @@ import click
 
 from rlds2buf.cli.arguments import json_flag, open_source, source_arguments
 from rlds2buf.cli.output import number, print_json, print_table, size
+from rlds2buf.cli.source_command import SourceCommand
 
 if TYPE_CHECKING:
     from rlds2buf.summary import Summary
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("inspect")
+@click.command("inspect", cls=SourceCommand)
 @source_arguments
 @json_flag
 def command(source: str, how: dict[str, Any], as_json: bool) -> None:
@@ -44,6 +45,8 @@ def _print(found: Summary) -> None:
     ]
     if found.unreadable:
         counts.append(("unreadable", f"{number(found.unreadable)}, first: {found.first_error}"))
+    if found.filtered:
+        counts.append(("left out", ", ".join(f"{number(count)} by {rule}" for rule, count in found.filtered.items())))
     print_table("counts", counts)
     print_table("fields", [(name, _type(field), _limits(field)) for name, field in found.fields.items()])
     print_table("details", [(key, value) for key, value in found.details.items() if value not in (None, "", [], {})])

@@ -9,6 +9,7 @@ import click
 from rlds2buf.cli.arguments import json_flag, nonfinite_flag, open_source, source_arguments
 from rlds2buf.cli.output import number, print_json, print_table
 from rlds2buf.cli.reverb_arguments import invalid_option, pattern_options
+from rlds2buf.cli.source_command import SourceCommand
 
 if TYPE_CHECKING:
     from rlds2buf.push import PushReport
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["command", "print_report"]
 
 
-@click.command("push")
+@click.command("push", cls=SourceCommand)
 @source_arguments
 @click.option(
     "--server", "servers", multiple=True, required=True, metavar="HOST:PORT", help="Where Reverb runs; may be repeated."

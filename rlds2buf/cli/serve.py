@@ -13,11 +13,12 @@ from rlds2buf.cli.arguments import json_flag, nonfinite_flag, open_source, sourc
 from rlds2buf.cli.output import print_json, print_table
 from rlds2buf.cli.push import print_report
 from rlds2buf.cli.reverb_arguments import invalid_option, pattern_options, table_options
+from rlds2buf.cli.source_command import SourceCommand
 
 __all__ = ["command"]
 
 
-@click.command("serve")
+@click.command("serve", cls=SourceCommand)
 @source_arguments
 @table_options
 @pattern_options

@@ -9,11 +9,12 @@ import click
 from rlds2buf.cli.arguments import json_flag, nonfinite_flag, open_source, source_arguments
 from rlds2buf.cli.failures import INVALID
 from rlds2buf.cli.output import print_json
+from rlds2buf.cli.source_command import SourceCommand
 
 __all__ = ["command"]
 
 
-@click.command("validate")
+@click.command("validate", cls=SourceCommand)
 @source_arguments
 @nonfinite_flag
 @json_flag

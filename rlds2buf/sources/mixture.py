@@ -41,7 +41,8 @@ def open_mixture(
 
     Args:
         sources: Sources, or whatever :func:`rlds2buf.open_source` takes.
-        weights, seed, names, stop, source_column: see :class:`MixtureSource`.
+        weights, seed, names, stop, source_column: see :class:`MixtureSource`.  The seed is also that of
+            ``sample`` and ``val_fraction``.
         split, format, options: for :func:`rlds2buf.open_source`, for each of them.  What differs from
             one dataset to the next is given by opening them first.
 
@@ -56,6 +57,8 @@ def open_mixture(
     ...      for episode in mixture]
     [(2, 'one', 0), (2, 'one', 0), (2, 'one', 0), (4, 'two', 1)]
     """
+    if options.keys() & {"sample", "val_fraction"}:
+        options["seed"] = seed
     with contextlib.ExitStack() as stack:
         opened: list[Source] = []
         for given in sources:

@@ -34,7 +34,7 @@ class ExpressionError(ValueError):
         self.expression = expression
         self.position = position
         shown = expression if len(expression) <= 200 else expression[:200] + "..."
-        super().__init__(f"{message}, at character {position + 1} of {shown!r}")
+        super().__init__(f"{message} (at character {position + 1} of {shown!r})")
 
 
 Evaluate = Callable[[Facts], Any]

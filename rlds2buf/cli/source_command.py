@@ -1,0 +1,81 @@
+"""A command that reads a dataset: help in sections, and options that take several values."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+__all__ = ["SectionOption", "SourceCommand", "spread"]
+
+
+class SectionOption(click.Option):
+    """An option with the heading that it stands under in the help.
+
+    Args:
+        section: the heading.
+        several: whether further ``NAME=VALUE`` may follow the first: ``--map a=b c=d``.
+    """
+
+    def __init__(self, *args: Any, section: str, several: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.section = section
+        self.several = several
+
+
+class SourceCommand(click.Command):
+    """A click command whose options may be :class:`SectionOption`."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The plain options first, then a section for each heading."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and not isinstance(parameter, click.Argument):
+                sections.setdefault(getattr(parameter, "section", "Options"), []).append(record)
+        for heading, records in sections.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Repeat the flag of an option with several values before each of them, as click wants it."""
+        flags = [
+            flag
+            for parameter in self.params
+            if isinstance(parameter, SectionOption) and parameter.several
+            for flag in parameter.opts
+        ]
+        return super().parse_args(ctx, spread(args, flags))
+
+
+_PAIR = re.compile(r"[\w./*?\[\]-]+=.")
+
+
+def spread(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """``--map a=b c=d`` as ``--map a=b --map c=d``.
+
+    What looks like ``NAME=VALUE`` behind a first value is one more, unless it is a path that exists.
+
+    >>> spread(["SRC", "--map", "a=b", "c=d", "DST", "e=f"], ["--map"])
+    ['SRC', '--map', 'a=b', '--map', 'c=d', 'DST', 'e=f']
+    """
+    out: list[str] = []
+    flag = ""
+    is_value = False  # the next argument is the flag's own
+    for position, argument in enumerate(arguments):
+        if argument == "--":
+            return [*out, *arguments[position:]]
+        if is_value:
+            is_value = False
+        elif argument in flags:
+            flag, is_value = argument, True
+        elif flag and _PAIR.match(argument) and not argument.startswith("-") and not os.path.exists(argument):
+            out.append(flag)
+        else:
+            flag = argument.partition("=")[0] if argument.partition("=")[0] in flags else ""
+        out.append(argument)
+    return out
