@@ -1,11 +1,11 @@
-"""Minari datasets in their HDF5 layout, read without Minari."""
+"""Minari datasets in each of their layouts, read without Minari."""
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,22 +15,22 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import FieldSpec, StepSpec, spec_of
-from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound
+from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound, SpecMismatch
 from rlds2buf.sources.base import Source
 from rlds2buf.sources.fingerprint import fingerprint_files
-from rlds2buf.sources.hdf5_file import open_hdf5
-from rlds2buf.sources.minari_episode import read_episode
-from rlds2buf.sources.spaces import space_specs
+from rlds2buf.sources.minari_arrow import LAYOUTS, ArrowEpisodes
+from rlds2buf.sources.minari_episode import EpisodeParts, build_episode
+from rlds2buf.sources.minari_hdf5 import FILE, Hdf5Episodes
+from rlds2buf.sources.spaces import is_image, space_specs
 
 __all__ = ["MinariDirSource"]
 
-_FILE = "main_data.hdf5"
 _METADATA = "metadata.json"
-_EPISODE = re.compile(r"episode_(\d+)")
+_IMAGES = ("decoded", "encoded")
 
 
 class MinariDirSource(Source):
-    """Episodes of a Minari dataset (https://minari.farama.org), HDF5 layout, Minari 0.5.
+    """Episodes of a Minari dataset (https://minari.farama.org), as Minari 0.5 writes it: HDF5, Arrow or Parquet.
 
     Minari stores T actions, rewards and flags with T + 1 observations and infos.  Here that is an
     episode of T + 1 rows: the flags move one row on, to the observation they led to, and action and
@@ -47,11 +47,17 @@ class MinariDirSource(Source):
         path: the dataset's folder (``.../cartpole/random-v0``), its ``data`` folder, or the
             ``main_data.hdf5`` in there.
         infos: whether to read the infos.
+        images: ``"decoded"``, pictures are columns of pixels; ``"encoded"``, those stored as JPEG are
+            byte strings, the files untouched, whose FieldSpec has an ``image``.  None is
+            ``"decoded"``, unless :meth:`encoded` is asked for.
 
     Raises:
         SourceNotFound: nothing is there.
-        SourceFormatError: metadata.json is missing or damaged, the layout is Arrow's, or the two
+        SourceFormatError: metadata.json is missing or damaged, the layout is unknown, a space has no
+            fixed columns (``Sequence``, ``Graph``, ``OneOf``: Minari can't write them either), or the
             files contradict each other.
+        MissingDependency: the layout is Arrow's or Parquet's, and pyarrow is not installed.
+        ValueError: no such choice of images.
 
     >>> import h5py, tempfile
     >>> folder = Path(tempfile.mkdtemp()) / "data"
@@ -69,32 +75,32 @@ class MinariDirSource(Source):
 
     format: ClassVar[str] = "minari"
 
-    def __init__(self, path: str | os.PathLike[str], *, infos: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, infos: bool = True, images: str | None = None) -> None:
+        if images not in (None, *_IMAGES):
+            raise ValueError(f"images must be one of {', '.join(_IMAGES)}, got {images!r}")
         self.name = str(path)
         self._infos = infos
-        self._file, folder = _locate(Path(path))
+        self._images = images
+        file, folder = _locate(Path(path))
         self._metadata_file = folder / _METADATA
         self._metadata = _read_metadata(self._metadata_file)
+        self._spaces = _spaces(self._metadata, self._metadata_file)
         layout = self._metadata.get("data_format", "hdf5")
-        if layout != "hdf5":
-            raise SourceFormatError(f"{folder}: Minari's {layout!r} layout is not read, only its HDF5 layout")
-        if not self._file.is_file():
-            raise SourceNotFound(f"{self._file}: no such file, though {_METADATA} is beside it")
-        self._spaces = {}
-        for name in ("observation", "action"):
-            if f"{name}_space" in self._metadata:
-                try:
-                    self._spaces[name] = space_specs(self._metadata[f"{name}_space"])
-                except SourceFormatError as cause:
-                    raise SourceFormatError(f"{self._metadata_file}: {name}_space: {cause}") from cause
-        with open_hdf5(self._file) as file:
-            numbers = {int(match[1]): name for name in file if (match := _EPISODE.fullmatch(name))}
-            self._groups = [numbers[number] for number in sorted(numbers)]
-            self._ignored = sorted(set(file) - set(self._groups))
-        told = self._metadata.get("total_episodes", len(self._groups))
-        if told != len(self._groups):
-            message = f"{self._file} holds {len(self._groups)} episodes, but {_METADATA} says {told}"
-            raise SourceFormatError(message)
+        self._episodes: Hdf5Episodes | ArrowEpisodes
+        if layout == "hdf5":
+            self._episodes = Hdf5Episodes(file, infos=infos)
+        elif layout in LAYOUTS:
+            if len(self._spaces) < 2:
+                raise SourceFormatError(f"{self._metadata_file}: no spaces, without which {layout} has no shapes")
+            self._episodes = ArrowEpisodes(folder, layout, self._spaces, infos=infos)
+        else:
+            known = ", ".join(("hdf5", *LAYOUTS))
+            raise SourceFormatError(f"{folder}: Minari's {layout!r} layout is not read, only {known}")
+        count = len(self._episodes.names)
+        told = self._metadata.get("total_episodes", count)
+        if told != count:
+            where = file if layout == "hdf5" else folder
+            raise SourceFormatError(f"{where} holds {count} episodes, but {_METADATA} says {told}")
 
     @property
     def spec(self) -> StepSpec:
@@ -102,36 +108,46 @@ class MinariDirSource(Source):
 
     @property
     def num_episodes(self) -> int:
-        return len(self._groups)
+        return len(self._episodes.names)
 
     @property
     def num_steps(self) -> int | None:
         steps = self._metadata.get("total_steps")
-        return steps + len(self._groups) if isinstance(steps, int) else None
+        return steps + self.num_episodes if isinstance(steps, int) else None
 
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
-        stop = len(self._groups) if stop is None else min(stop, len(self._groups))
-        with open_hdf5(self._file) as file:
-            for index in range(start, stop):
-                group = file.get(self._groups[index])
-                if group is None:
-                    raise SourceFormatError(f"{self._file}: {self._groups[index]} is gone; did the file change?")
-                try:
-                    episode: Episode | EpisodeError = read_episode(
-                        group, self._spaces, infos=self._infos, source=self.name, index=index
-                    )
-                except EpisodeError as error:
-                    episode = error
-                except SourceFormatError as cause:
-                    raise SourceFormatError(f"{self.name}, episode {index}: {cause}") from cause
-                yield episode
+        stop = self.num_episodes if stop is None else min(stop, self.num_episodes)
+        for index, parts in enumerate(self._episodes.read(start, stop), start):
+            try:
+                episode = self._episode(parts, index)
+            except EpisodeError as error:
+                episode = error
+            except SourceFormatError as cause:
+                raise SourceFormatError(f"{self.name}, episode {index}: {cause}") from cause
+            yield episode
+
+    def _episode(self, parts: EpisodeParts | SpecMismatch, index: int) -> Episode | EpisodeError:
+        if isinstance(parts, SpecMismatch):
+            return SpecMismatch(parts.message, source=self.name, episode=index, rule=parts.rule)
+        encoded = self._images == "encoded"
+        return build_episode(parts, self._spaces, encoded=encoded, source=self.name, index=index)
+
+    def encoded(self) -> MinariDirSource:
+        pictures = [leaf for _, leaf in nest.flatten(self._spaces) if is_image(leaf)]
+        if self._images is not None or not pictures or not self._metadata.get("jpeg_encoding", True):
+            return self
+        other = copy.copy(self)
+        other._images = "encoded"
+        other.__dict__.pop("_spec", None)
+        return other
 
     def details(self) -> dict[str, Any]:
         known = {key: value for key, value in self._metadata.items() if not key.endswith(("_space", "env_spec"))}
-        return {**known, "env_id": _environment(self._metadata), "ignored": self._ignored}
+        return {**known, "env_id": _environment(self._metadata), "ignored": self._episodes.ignored}
 
     def fingerprint(self) -> str:
-        return f"minari:{fingerprint_files([self._file, self._metadata_file])}:{self._infos}"
+        files = fingerprint_files([*self._episodes.files, self._metadata_file])
+        return f"minari:{files}:{self._infos}" + (":encoded" if self._images == "encoded" else "")
 
     @functools.cached_property
     def _spec(self) -> StepSpec:
@@ -158,10 +174,14 @@ class MinariDirSource(Source):
         space = self._spaces[name]
         if not nest.same_structure(found, space):
             held = ", ".join(nest.path_name(path) for path, _ in nest.flatten(found, (name,)))
-            raise SourceFormatError(f"{self._file} holds {held}, which does not fit {_METADATA}'s {name}_space")
-        return nest.map_structure(
-            lambda own, told: FieldSpec(own.shape, own.dtype, told.low, told.high, told.values), found, space
-        )
+            raise SourceFormatError(f"{self.name} holds {held}, which does not fit {_METADATA}'s {name}_space")
+
+        def limited(own: FieldSpec, told: FieldSpec) -> FieldSpec:
+            if own.is_string:
+                return FieldSpec(own.shape, own.dtype, image=told if is_image(told) else None)
+            return FieldSpec(own.shape, own.dtype, told.low, told.high, told.values)
+
+        return nest.map_structure(limited, found, space)
 
 
 def _locate(path: Path) -> tuple[Path, Path]:
@@ -170,18 +190,29 @@ def _locate(path: Path) -> tuple[Path, Path]:
         return path, path.parent
     if not path.is_dir():
         raise SourceNotFound(f"{path}: nothing is there")
-    here = (path / _FILE).is_file() or (path / _METADATA).is_file()
+    here = (path / FILE).is_file() or (path / _METADATA).is_file()
     folder = path if here else path / "data"
     if not here and not folder.is_dir():
-        raise SourceFormatError(f"{path}: not a Minari dataset; there is neither {_FILE} nor a folder `data`")
-    return folder / _FILE, folder
+        raise SourceFormatError(f"{path}: not a Minari dataset; there is neither {FILE} nor a folder `data`")
+    return folder / FILE, folder
+
+
+def _spaces(metadata: dict[str, Any], path: Path) -> dict[str, nest.Nest]:
+    spaces = {}
+    for name in ("observation", "action"):
+        if f"{name}_space" in metadata:
+            try:
+                spaces[name] = space_specs(metadata[f"{name}_space"])
+            except SourceFormatError as cause:
+                raise SourceFormatError(f"{path}: {name}_space: {cause}") from cause
+    return spaces
 
 
 def _read_metadata(path: Path) -> dict[str, Any]:
     try:
         metadata = json.loads(path.read_bytes())
     except FileNotFoundError as cause:
-        raise SourceFormatError(f"{path.parent}: no {_METADATA}, which Minari 0.5 writes beside {_FILE}") from cause
+        raise SourceFormatError(f"{path.parent}: no {_METADATA}, which Minari 0.5 writes beside its data") from cause
     except (OSError, ValueError) as cause:
         raise SourceFormatError(f"{path}: not readable as JSON ({cause})") from cause
     if not isinstance(metadata, dict):

@@ -1,9 +1,9 @@
-"""One episode's group in Minari's HDF5 layout, as columns."""
+"""One of Minari's episodes, whatever file it lay in, turned into RLDS's rows."""
 
 from __future__ import annotations
 
+import dataclasses
 import io
-import re
 from typing import Any
 
 import numpy as np
@@ -12,36 +12,59 @@ from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import MissingDependency, SourceFormatError, SpecMismatch
-from rlds2buf.sources.hdf5_file import tree
-from rlds2buf.sources.hdf5_rows import native_dtype
 from rlds2buf.sources.spaces import is_image
 
-__all__ = ["read_episode"]
-
-_PART = re.compile(r"_index_(\d+)")
+__all__ = ["EpisodeParts", "build_episode"]
 
 
-def read_episode(group: Any, spaces: dict[str, nest.Nest], *, infos: bool, source: str, index: int) -> Episode:
-    """The episode in an HDF5 group ``episode_<k>``.
+@dataclasses.dataclass(frozen=True)
+class EpisodeParts:
+    """What a file holds of one episode of T steps; a part that is not there is None.
+
+    Attributes:
+        name: the episode's name in the file, for messages.
+        observations: nest of arrays ``[T + 1, ...]``.
+        actions: nest of arrays ``[T, ...]``.
+        rewards, terminations, truncations: arrays ``[T]``.
+        infos: dict of nests of arrays ``[T, ...]`` or ``[T + 1, ...]``, and of single values ``[]``.
+        metadata: the episode's id, seed, options, statistics.
+
+    Pictures are either arrays of pixels, or the JPEG files: ``[T] object`` of bytes or of ``uint8``
+    arrays, or ``[T, bytes] uint8`` where all are equally long.
+    """
+
+    name: str
+    observations: nest.Nest
+    actions: nest.Nest
+    rewards: Any
+    terminations: Any
+    truncations: Any
+    infos: nest.Nest
+    metadata: dict[str, Any]
+
+
+def build_episode(
+    parts: EpisodeParts, spaces: dict[str, nest.Nest], *, encoded: bool, source: str, index: int
+) -> Episode:
+    """The parts as an episode of T + 1 rows.
 
     Args:
-        group: the open h5py group.
+        parts: what the file holds.
         spaces: ``observation`` and ``action`` as nests of FieldSpec, which say what is a picture; or {}.
-        infos: whether to read ``infos``.
+        encoded: pictures that are files stay files, as bytes.
         source, index: the episode's place, for messages.
 
     Raises:
         SpecMismatch: a part is missing, or as long as no part should be.
-        SourceFormatError: the bytes can't be read.
+        SourceFormatError: a picture can't be decoded.
     """
     where: dict[str, Any] = {"source": source, "episode": index}
 
     def part(name: str, field: str) -> Any:
-        if group.get(name) is None:
-            message = f"{group.name.strip('/')} has no `{name}`"
-            raise SpecMismatch(message, path=field, rule="spec", **where)
-        found = tree(group[name], f"{source}: {group.name}/{name}")
-        return nest.map_structure(_read, found)
+        found = getattr(parts, name)
+        if found is None:
+            raise SpecMismatch(f"{parts.name} has no `{name}`", path=field, rule="spec", **where)
+        return found
 
     def numbers(name: str, field: str) -> np.ndarray:
         column = part(name, field)
@@ -50,75 +73,53 @@ def read_episode(group: Any, spaces: dict[str, nest.Nest], *, infos: bool, sourc
             raise SpecMismatch(f"`{name}` should hold one number a step, got {got}", path=field, rule="spec", **where)
         return column
 
+    def data(name: str, field: str) -> nest.Nest:
+        return _with_pictures(part(name, field), spaces.get(field), encoded)
+
     rewards = numbers("rewards", "reward")
     steps = len(rewards)
     ended, cut = (numbers(name, name).astype(np.bool_) for name in ("terminations", "truncations"))
-    columns = {
-        "observation": _with_pictures(_tuples(part("observations", "observation")), spaces.get("observation")),
-        "action": _with_pictures(_tuples(part("actions", "action")), spaces.get("action")),
-    }
-    extras: dict[str, nest.Nest] = {}
-    single: dict[str, Any] = {}
-    if infos and group.get("infos") is not None:
-        extras, single = _split(part("infos", "extras/infos"))
+    columns = {"observation": data("observations", "observation"), "action": data("actions", "action")}
+    extras, single = _split(parts.infos or {})
     checks = {"observation": steps + 1, "action": steps, "reward": steps, "terminations": steps, "truncations": steps}
     for name, want in checks.items():
         found = {"reward": rewards, "terminations": ended, "truncations": cut, **columns}[name]
         _check_length(found, name, (want,), where)
     _check_length(extras, "extras/infos", (steps, steps + 1), where)
 
-    is_terminal = np.concatenate([[False], ended])
-    is_last = np.concatenate([[False], ended | cut])
-    open_tail = not is_last[-1]
-    is_last[-1] = True
-    is_first = np.zeros(steps + 1, np.bool_)
-    is_first[0] = True
-    discount = np.ones(steps + 1, np.float32)
-    discount[is_terminal] = 0
-    discount[:-1][is_terminal[1:]] = 0
-    metadata = _metadata(group) | ({"infos": single} if single else {}) | ({"open_tail": True} if open_tail else {})
     longer = nest.map_structure(lambda column: _padded(column, steps + 1), extras)
+    flags, open_tail = _flags(ended, cut)
     return Episode(
         observation=columns["observation"],
         action=nest.map_structure(lambda column: _padded(column, steps + 1), columns["action"]),
         reward=_padded(rewards, steps + 1),
-        discount=discount,
-        is_first=is_first,
-        is_last=is_last,
-        is_terminal=is_terminal,
+        **flags,
         extras={"infos": longer} if longer else {},
-        metadata=metadata,
+        metadata=parts.metadata | ({"infos": single} if single else {}) | ({"open_tail": True} if open_tail else {}),
         source=source,
         index=index,
     )
 
 
-def _read(dataset: Any) -> Any:
-    if dataset.dtype.metadata and isinstance(dataset.dtype.metadata.get("vlen"), np.dtype):
-        dtype = np.dtype(object)  # files in a field, taken apart in _with_pictures
-    else:
-        dtype = native_dtype(dataset)
-    try:
-        value = dataset[()]
-    except (OSError, RuntimeError) as cause:
-        raise SourceFormatError(f"{dataset.file.filename}: {dataset.name} can't be read ({cause})") from cause
-    return np.asarray(value).astype(dtype, copy=False)
+def _flags(ended: np.ndarray, cut: np.ndarray) -> tuple[dict[str, np.ndarray], bool]:
+    """RLDS's flags and discount ``[T + 1]``, and whether the end was not flagged."""
+    is_terminal = np.concatenate([[False], ended])
+    is_last = np.concatenate([[False], ended | cut])
+    open_tail = not is_last[-1]
+    is_last[-1] = True
+    is_first = np.zeros(len(is_last), np.bool_)
+    is_first[0] = True
+    discount = np.ones(len(is_last), np.float32)
+    discount[is_terminal] = 0
+    discount[:-1][is_terminal[1:]] = 0
+    flags = {"discount": discount, "is_first": is_first, "is_last": is_last, "is_terminal": is_terminal}
+    return flags, bool(open_tail)
 
 
-def _tuples(value: nest.Nest) -> nest.Nest:
-    """Groups whose members are ``_index_0``, ``_index_1``, ... become tuples."""
-    if not isinstance(value, dict):
-        return value
-    numbers = {int(match[1]): key for key in value if (match := _PART.fullmatch(key))}
-    if value and sorted(numbers) == list(range(len(value))):
-        return tuple(_tuples(value[numbers[i]]) for i in range(len(value)))
-    return {key: _tuples(child) for key, child in value.items()}
+def _with_pictures(columns: nest.Nest, specs: nest.Nest, encoded: bool) -> nest.Nest:
+    """Decode the columns that hold JPEG files, or have them as bytes; the rest stay as they are.
 
-
-def _with_pictures(columns: nest.Nest, specs: nest.Nest) -> nest.Nest:
-    """Decode the columns that hold JPEG files; the rest stay as they are.
-
-    Files of one length are stored as one array ``[T, bytes]``, files of different lengths as rows
+    Files of one length may be stored as one array ``[T, bytes]``, files of different lengths as rows
     of their own.
     """
     if specs is None or not nest.same_structure(columns, specs):
@@ -126,9 +127,17 @@ def _with_pictures(columns: nest.Nest, specs: nest.Nest) -> nest.Nest:
 
     def decoded(column: np.ndarray, spec: FieldSpec) -> np.ndarray:
         as_files = column.ndim == 1 or (column.ndim == 2 and len(spec.shape) > 1)
-        return _pictures(column) if is_image(spec) and as_files else column
+        if not is_image(spec) or not as_files:
+            return column
+        return _files(column) if encoded else _pictures(column)
 
     return nest.map_structure(decoded, columns, specs)
+
+
+def _files(column: np.ndarray) -> np.ndarray:
+    out = np.empty(len(column), object)
+    out[:] = [bytes(file) for file in column]
+    return out
 
 
 def _pictures(files: np.ndarray) -> np.ndarray:
@@ -138,7 +147,7 @@ def _pictures(files: np.ndarray) -> np.ndarray:
         raise MissingDependency("images need Pillow: pip install Pillow") from cause
     try:
         frames = [np.asarray(Image.open(io.BytesIO(bytes(file)), formats=["JPEG"])) for file in files]
-    except (OSError, ValueError, SyntaxError) as cause:
+    except (OSError, ValueError, SyntaxError, TypeError, Image.DecompressionBombError) as cause:
         raise SourceFormatError(f"a picture can't be decoded ({cause})") from cause
     if any(frame.shape != frames[0].shape for frame in frames):
         raise SourceFormatError("the pictures of one episode differ in size")
@@ -154,6 +163,8 @@ def _split(infos: nest.Nest) -> tuple[dict[str, nest.Nest], dict[str, Any]]:
             inner, inner_single = _split(value)
             columns.update({key: inner} if inner else {})
             single.update({key: inner_single} if inner_single else {})
+        elif value is None:
+            single[key] = None
         elif value.ndim == 0:
             single[key] = value.item()
         else:
@@ -179,16 +190,4 @@ def _padded(column: np.ndarray, rows: int) -> np.ndarray:
     out[: len(column)] = column
     if out.dtype == object:
         out[len(column) :] = b""
-    return out
-
-
-def _metadata(group: Any) -> dict[str, Any]:
-    """The group's attributes; Minari writes nested options as ``options/name``."""
-    out: dict[str, Any] = {}
-    for key, value in group.attrs.items():
-        here = out
-        *parents, last = key.split("/")
-        for parent in parents:
-            here = here.setdefault(parent, {})
-        here[last] = value.item() if isinstance(value, np.generic) else value
     return out

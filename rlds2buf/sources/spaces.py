@@ -99,11 +99,18 @@ def _text(space: Mapping[str, Any]) -> FieldSpec:
 
 
 def _dict(space: Mapping[str, Any]) -> dict[str, nest.Nest]:
-    return {name: space_specs(child) for name, child in space["subspaces"].items()}
+    return {name: _member(name, child) for name, child in space["subspaces"].items()}
 
 
 def _tuple(space: Mapping[str, Any]) -> tuple[nest.Nest, ...]:
-    return tuple(space_specs(child) for child in space["subspaces"])
+    return tuple(_member(i, child) for i, child in enumerate(space["subspaces"]))
+
+
+def _member(name: str | int, space: Any) -> nest.Nest:
+    try:
+        return space_specs(space)
+    except SourceFormatError as cause:
+        raise SourceFormatError(f"{name}: {cause}") from cause
 
 
 _KINDS: dict[str, Callable[[Mapping[str, Any]], nest.Nest]] = {

@@ -270,11 +270,10 @@ class TestBadFolders:
         with pytest.raises(SourceNotFound, match=r"main_data\.hdf5: no such file"):
             MinariDirSource(folder)
 
-    def test_arrow(self, tmp_path: Path) -> None:
+    def test_another_layout(self, tmp_path: Path) -> None:
         folder = copy("cartpole", tmp_path)
-        edit_metadata(folder, data_format="arrow")
-        (folder / "data/main_data.hdf5").unlink()
-        with pytest.raises(SourceFormatError, match="Minari's 'arrow' layout is not read"):
+        edit_metadata(folder, data_format="zarr")
+        with pytest.raises(SourceFormatError, match="Minari's 'zarr' layout is not read, only hdf5, arrow, parquet"):
             MinariDirSource(folder)
 
     @pytest.mark.parametrize("text", ["", "{", "[1]", "\x00"])

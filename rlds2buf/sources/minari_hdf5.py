@@ -1,0 +1,126 @@
+"""Minari's HDF5 layout: one file ``main_data.hdf5`` with a group an episode.
+
+::
+
+    episode_0/            attributes: id, total_steps, seed, options/name, ...
+        observations      [T + 1, ...], or a group of them for a Dict, of _index_0, _index_1, ... for a Tuple
+        actions           [T, ...], the same
+        rewards, terminations, truncations   [T]
+        infos/            [T + 1, ...] as Minari collects them
+
+Source: minari/dataset/_storages/hdf5_storage.py, https://github.com/Farama-Foundation/Minari
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlds2buf.core import nest
+from rlds2buf.errors import SourceFormatError, SourceNotFound, SpecMismatch
+from rlds2buf.sources.hdf5_file import open_hdf5, tree
+from rlds2buf.sources.hdf5_rows import native_dtype
+from rlds2buf.sources.minari_episode import EpisodeParts
+
+__all__ = ["FILE", "Hdf5Episodes"]
+
+FILE = "main_data.hdf5"
+_EPISODE = re.compile(r"episode_(\d+)")
+_PART = re.compile(r"_index_(\d+)")
+
+
+class Hdf5Episodes:
+    """The episodes in such a file, by number.
+
+    Args:
+        path: the file.
+        infos: whether to read the infos.
+
+    Attributes:
+        names: of the episodes.
+        files: all files that hold them.
+        ignored: what else lies at the file's top.
+
+    Raises:
+        SourceNotFound: there is no such file.
+        SourceFormatError: it can't be read.
+    """
+
+    def __init__(self, path: Path, *, infos: bool) -> None:
+        if not path.is_file():
+            raise SourceNotFound(f"{path}: no such file, though metadata.json is beside it")
+        self.path = path
+        self.files = [path]
+        self._infos = infos
+        with open_hdf5(path) as file:
+            numbers = {int(match[1]): name for name in file if (match := _EPISODE.fullmatch(name))}
+            self.names = [numbers[number] for number in sorted(numbers)]
+            self.ignored = sorted(set(file) - set(self.names))
+
+    def read(self, start: int, stop: int) -> Iterator[EpisodeParts | SpecMismatch]:
+        """Yield the parts of these episodes.
+
+        Raises:
+            SourceFormatError: the file is damaged.
+        """
+        with open_hdf5(self.path) as file:
+            for name in self.names[start:stop]:
+                group = file.get(name)
+                if group is None:
+                    raise SourceFormatError(f"{self.path}: {name} is gone; did the file change?")
+                yield self._parts(group)
+
+    def _parts(self, group: Any) -> EpisodeParts:
+        def part(name: str) -> nest.Nest:
+            if group.get(name) is None:
+                return None
+            return nest.map_structure(_read, tree(group[name], f"{self.path}: {group.name}/{name}"))
+
+        return EpisodeParts(
+            name=group.name.strip("/"),
+            observations=_tuples(part("observations")),
+            actions=_tuples(part("actions")),
+            rewards=part("rewards"),
+            terminations=part("terminations"),
+            truncations=part("truncations"),
+            infos=part("infos") if self._infos else None,
+            metadata=_metadata(group),
+        )
+
+
+def _read(dataset: Any) -> Any:
+    if dataset.dtype.metadata and isinstance(dataset.dtype.metadata.get("vlen"), np.dtype):
+        dtype = np.dtype(object)  # files in a field
+    else:
+        dtype = native_dtype(dataset)
+    try:
+        value = dataset[()]
+    except (OSError, RuntimeError) as cause:
+        raise SourceFormatError(f"{dataset.file.filename}: {dataset.name} can't be read ({cause})") from cause
+    return np.asarray(value).astype(dtype, copy=False)
+
+
+def _tuples(value: nest.Nest) -> nest.Nest:
+    """Groups whose members are ``_index_0``, ``_index_1``, ... become tuples."""
+    if not isinstance(value, dict):
+        return value
+    numbers = {int(match[1]): key for key in value if (match := _PART.fullmatch(key))}
+    if value and sorted(numbers) == list(range(len(value))):
+        return tuple(_tuples(value[numbers[i]]) for i in range(len(value)))
+    return {key: _tuples(child) for key, child in value.items()}
+
+
+def _metadata(group: Any) -> dict[str, Any]:
+    """The group's attributes; Minari writes nested options as ``options/name``."""
+    out: dict[str, Any] = {}
+    for key, value in group.attrs.items():
+        here = out
+        *parents, last = key.split("/")
+        for parent in parents:
+            here = here.setdefault(parent, {})
+        here[last] = value.item() if isinstance(value, np.generic) else value
+    return out
