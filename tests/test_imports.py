@@ -27,7 +27,7 @@ LAYERS = {
     "kernels": "",
     "wire": "core errors",
     "transform": "core errors",
-    "sources": "transform wire core errors",
+    "sources": "transform wire files core errors",
     "check": "core errors",
     "views": "core errors",
     "returns": "kernels core errors",
