@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import rlds2buf
-from rlds2buf.buffers.manifest import read_manifest, write_manifest
 from rlds2buf.buffers.state import describe
 from rlds2buf.errors import SinkError, SnapshotExists
+from rlds2buf.files.manifest import read_manifest, write_manifest
 
 if TYPE_CHECKING:
     from rlds2buf.buffers.buffer import Buffer

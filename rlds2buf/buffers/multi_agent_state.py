@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.buffers.fresh import Fresh
-from rlds2buf.buffers.manifest import read_manifest
 from rlds2buf.buffers.multi_agent import MultiAgentBuffer
 from rlds2buf.buffers.policies import Agents, checked_settings
 from rlds2buf.buffers.snapshot import _Folder, load_buffer, save_buffer
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError
 from rlds2buf.files.column_file import checksum, open_column
+from rlds2buf.files.manifest import read_manifest
 from rlds2buf.files.partial import plain_json
 
 __all__ = ["get_state", "load", "save", "set_state"]

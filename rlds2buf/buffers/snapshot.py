@@ -28,7 +28,6 @@ import numpy as np
 import rlds2buf
 from rlds2buf.buffers.incoming import Intake
 from rlds2buf.buffers.live import LiveFolder
-from rlds2buf.buffers.manifest import is_buffer, read_manifest, write_manifest
 from rlds2buf.buffers.state import describe, restore
 from rlds2buf.buffers.storage import RowStore
 from rlds2buf.core.episode import Episode
@@ -37,6 +36,7 @@ from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SinkError, SnapshotCorrupt, SnapshotError
 from rlds2buf.files.column_file import ColumnFile, checksum, open_column
 from rlds2buf.files.durable import sync_folder
+from rlds2buf.files.manifest import is_buffer, read_manifest, write_manifest
 from rlds2buf.files.partial import PartialFolder, plain_json
 from rlds2buf.kernels.chain import CODE
 

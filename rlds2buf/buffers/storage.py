@@ -16,19 +16,13 @@ import numpy as np
 from rlds2buf.buffers.vocabulary import Vocabulary
 from rlds2buf.core import nest
 from rlds2buf.core.fields import CONTINUE, FINAL_ROW, FLAG_FIELDS
+from rlds2buf.core.rows import IS_FIRST, IS_LAST, IS_TERMINAL, OWN_NEXT, column_name
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SpecMismatch
 from rlds2buf.kernels.chain import BREAK, CODE, LINKED
 from rlds2buf.kernels.ring import keys_of
 
 __all__ = ["IS_FIRST", "IS_LAST", "IS_TERMINAL", "OWN_NEXT", "Allocator", "RowStore"]
-
-IS_FIRST = 1 << 2
-IS_LAST = 1 << 3
-IS_TERMINAL = 1 << 4
-OWN_NEXT = 1 << 5
-"""Flag: the row's next observation is in its own column, not in the next row."""
-
 
 _OPTIONAL = {"source": np.uint32, "links": np.int64, "items": np.int32, "keys": np.int64}
 """Columns of one number per row that only some buffers need."""
@@ -102,7 +96,7 @@ class RowStore:
         self.fields = [field for _, field in fields]
         self.observation = [i for i, path in enumerate(self.paths) if path[0] == "observation"]
         self.vocabularies = {i: Vocabulary() for i, field in enumerate(self.fields) if field.is_string}
-        self.names = [_column_name(path) for path in self.paths]
+        self.names = [column_name(path) for path in self.paths]
         self.columns = [self._new(name, field) for name, field in zip(self.names, self.fields, strict=True)]
         self.flags = allocate("flags", (slots,), np.dtype(np.uint8))
         self.own: list[np.ndarray] | None = None
@@ -363,8 +357,3 @@ def _has_name(dtype: np.dtype) -> bool:
 def _require(name: str, column: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:
     if column.shape != shape or column.dtype != dtype:
         raise ValueError(f"{name} is {column.dtype}{list(column.shape)}, expected {dtype}{list(shape)}")
-
-
-def _column_name(path: nest.Path) -> str:
-    """``observation/arm``; a slash inside a key is written ``~1`` (as in RFC 6901), so that no two names meet."""
-    return "/".join(str(part).replace("~", "~0").replace("/", "~1") for part in path)

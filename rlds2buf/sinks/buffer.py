@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BufferFolderSink", "BufferSink"]
 
+_MARKS = frozenset(["placeholder_final_row"])
+"""Facts that a buffer keeps in its rows."""
+
 
 class BufferSink(Sink):
     """Adds to a buffer, which drops its oldest rows as it must.
@@ -80,6 +83,7 @@ class BufferFolderSink(Sink):
         self._overwrite = overwrite
         self._resume = resume
         self._writer: SnapshotWriter | None = None
+        self._lost: dict[str, str] = {}
 
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
         """Make the part folder, or find the one to go on from.
@@ -94,21 +98,31 @@ class BufferFolderSink(Sink):
         self._writer = SnapshotWriter(
             self.name, spec, provenance=provenance, overwrite=self._overwrite, resume=self._resume
         )
+        self._lost = dict(self._writer.notes.get("lost", {}))
 
     def write(self, episode: Episode) -> int:
         """Append an episode; its transitions are its items."""
         assert self._writer is not None, "write before open"
-        return self._writer.write(episode)
+        items = self._writer.write(episode)
+        for name in episode.metadata.keys() - _MARKS:
+            if (path := f"metadata/{name}") not in self._lost:
+                self._lost[path] = "a buffer holds rows, and no facts of whole episodes"
+        return items
+
+    def lost(self) -> Mapping[str, str]:
+        """The episodes' metadata, by their first names."""
+        return dict(sorted(self._lost.items()))
 
     def resumed(self) -> Mapping[str, Any] | None:
         """What the last checkpoint of the killed run was given."""
         assert self._writer is not None, "resumed before open"
-        return self._writer.notes or None
+        progress: Mapping[str, Any] | None = self._writer.notes.get("progress")
+        return progress
 
     def checkpoint(self, progress: Mapping[str, Any]) -> None:
         """Sync the columns and note how far they are."""
         assert self._writer is not None, "checkpoint before open"
-        self._writer.notes = dict(progress)
+        self._writer.notes = {"progress": dict(progress), "lost": self._lost}
         self._writer.checkpoint()
 
     def commit(self) -> None:

@@ -107,6 +107,13 @@ def _is_reverb_checkpoint(look: Look) -> bool:
     return any({"DONE", "tables.tfrecord", "chunks.tfrecord"} <= set(folder.names) for folder in folders)
 
 
+def _is_saved_buffer(look: Look) -> bool:
+    if "manifest.json" not in look.names:
+        return False
+    manifest = look.inside("manifest.json").json()
+    return isinstance(manifest, dict) and manifest.get("format") == "rlds2buf-buffer"
+
+
 def _is_tf_dataset(value: Any) -> bool:
     """Told by its class's bases, so that TensorFlow isn't imported where there is none."""
     return any(
@@ -151,6 +158,7 @@ FORMATS = (
         "ReverbCheckpointSource",
         _is_reverb_checkpoint,
     ),
+    Format("buffer", "a saved buffer", "buffer_dir", "BufferDirSource", _is_saved_buffer),
 )
 """What is read from a path; the first that fits is taken."""
 
@@ -164,13 +172,6 @@ SCHEMES = {
     "reverb": ObjectFormat("reverb", "a Reverb table", "reverb_table", "ReverbTableSource", lambda value: True),
 }
 """What is read from an address, by its scheme."""
-
-
-def _is_saved_buffer(look: Look) -> bool:
-    if "manifest.json" not in look.names:
-        return False
-    manifest = look.inside("manifest.json").json()
-    return isinstance(manifest, dict) and manifest.get("format") == "rlds2buf-buffer"
 
 
 def _is_minari_namespace(look: Look) -> bool:
@@ -206,7 +207,6 @@ def _shard_advice(look: Look) -> str:
 
 
 REFUSALS = (
-    Refusal(_is_saved_buffer, lambda look: "a saved buffer; open it with rlds2buf.load_buffer or `rlds2buf sample`"),
     Refusal(_is_minari_namespace, _namespace_members),
     Refusal(
         lambda look: bool(_demonstrations(look)),
