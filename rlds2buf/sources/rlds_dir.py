@@ -20,6 +20,7 @@ from rlds2buf.wire.array_record import read_array_records
 from rlds2buf.wire.dataset_info import DatasetInfo, find_version_folder, read_dataset_info
 from rlds2buf.wire.features import describe, read_features, with_images
 from rlds2buf.wire.layout import ExampleParser
+from rlds2buf.wire.own_metadata import read_own_metadata
 from rlds2buf.wire.resize import read_size
 from rlds2buf.wire.splits import pieces_of_split
 from rlds2buf.wire.tfrecord import read_records
@@ -113,6 +114,7 @@ class RldsDirSource(Source):
         self._folder = find_version_folder(Path(path))
         self._info = read_dataset_info(self._folder)
         self._features = read_features(self._folder / "features.json")
+        self._own = read_own_metadata(self._folder)
         self._check_crc = check_crc
         self._threads = image_threads
         self._choose(_Chosen(images, None if resize is None else read_size(resize), frozenset()))
@@ -129,7 +131,7 @@ class RldsDirSource(Source):
         elif chosen.size is not None:
             features = with_images(features, size=chosen.size)
         try:
-            self._reader = EpisodeReader(features, chosen.left_out)
+            self._reader = EpisodeReader(features, chosen.left_out, self._own)
         except SourceFormatError as cause:
             raise SourceFormatError(f"{self._folder / 'features.json'}: {cause}") from cause
         return self

@@ -16,6 +16,7 @@ from rlds2buf.wire.decode_pool import DecodePool, PendingFrames
 from rlds2buf.wire.example import Feature
 from rlds2buf.wire.features import FeatureTree, Sequence, field_specs
 from rlds2buf.wire.images import DamagedImage
+from rlds2buf.wire.own_metadata import OwnMetadata
 
 __all__ = ["EpisodeReader", "Record"]
 
@@ -58,20 +59,24 @@ class EpisodeReader:
         features: what features.json says, and how pictures are wanted.
         without: paths of fields to leave out (``"observation/image_0"``, ``"extras/depth"``), and of
             nests to leave out whole; their pictures are never decoded.
+        own: what the folder says beyond RLDS, if rlds2buf wrote it.
 
     Raises:
         SourceFormatError: there are no steps in it.
         ValueError: there is no such field to leave out.
     """
 
-    def __init__(self, features: Mapping[str, FeatureTree], without: Collection[str] = ()) -> None:
+    def __init__(
+        self, features: Mapping[str, FeatureTree], without: Collection[str] = (), own: OwnMetadata | None = None
+    ) -> None:
         steps = features.get(_STEPS)
         if not isinstance(steps, Sequence) or not isinstance(steps.feature, dict) or not steps.feature:
             found = ", ".join(sorted(features)) or "nothing"
             raise SourceFormatError(f"not an RLDS dataset: no dataset of steps in it (found: {found})")
         kept = _without(steps.feature, without)
-        self.spec = _step_spec(kept)
-        self._steps = leaf_readers(kept, _STEPS, (None,))
+        self._own = own or OwnMetadata()
+        self.spec = _step_spec(self._own.specs(field_specs(dict(kept))))
+        self._steps = self._own.steps(leaf_readers(kept, _STEPS, (None,)))
         self._metadata = leaf_readers({key: value for key, value in features.items() if key != _STEPS})
         both = (self._steps, self._metadata)
         self._pictures = [reader for _, reader in nest.flatten(both) if reader.has_pixels]
@@ -137,7 +142,7 @@ class EpisodeReader:
         try:
             steps = nest.map_structure(read, self._steps)
             known = {field: steps.pop(field) for field in STEP_FIELDS if field in steps}
-            metadata = nest.map_structure(read, self._metadata)
+            metadata = self._own.metadata(nest.map_structure(read, self._metadata))
             return Episode(**known, extras=steps, metadata=metadata, source=record.file, index=record.episode)
         except EpisodeError as error:
             return error
@@ -167,10 +172,9 @@ def _unreadable(record: Record, reader: LeafReader, cause: DamagedImage) -> Epis
     return error
 
 
-def _step_spec(steps: Mapping[str, FeatureTree]) -> StepSpec:
-    specs = field_specs(dict(steps))
-    data = {field: specs.get(field) for field in DATA_FIELDS}
-    flags = {field: specs[field] for field in FLAG_FIELDS if field in specs}
+def _step_spec(specs: Mapping[str, Any]) -> StepSpec:
+    data: dict[str, Any] = {field: specs.get(field) for field in DATA_FIELDS}
+    flags: dict[str, Any] = {field: specs[field] for field in FLAG_FIELDS if field in specs}
     return StepSpec(**data, **flags, extras={key: spec for key, spec in specs.items() if key not in STEP_FIELDS})
 
 
