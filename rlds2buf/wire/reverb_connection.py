@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -21,6 +22,9 @@ __all__ = [
     "is_transient",
     "translate",
 ]
+
+_HOST = re.compile(r"[\w.-]+|\[[0-9a-fA-F:.]+(%\w+)?\]")
+"""A name (in any script, as resolvers take them), an IPv4 address, or an IPv6 address in brackets."""
 
 
 class TableState(NamedTuple):
@@ -92,17 +96,37 @@ class ServerInfo(NamedTuple):
 def address_of(uri: str) -> str:
     """``host:port`` of an address, with or without ``reverb://``.
 
+    A host is a name, an IPv4 address, or an IPv6 address in brackets.
+
     Raises:
-        ValueError: there is no port.
+        TypeError: it is no text.
+        ValueError: host or port are missing, or are none; the message says which.
 
     >>> address_of("reverb://localhost:8000"), address_of("[::1]:8000")
     ('localhost:8000', '[::1]:8000')
     """
+    if not isinstance(uri, str):
+        raise TypeError(f"a Reverb server's address is a text HOST:PORT, got {uri!r}")
     address = uri.removeprefix("reverb://").removeprefix("grpc://").rstrip("/")
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"a Reverb server's address is HOST:PORT, got {uri!r}")
+    if wrong := _fault(address):
+        raise ValueError(f"a Reverb server's address is HOST:PORT, got {uri!r}: {wrong}")
     return address
+
+
+def _fault(address: str) -> str | None:
+    """What is wrong with ``host:port``, or None."""
+    host, colon, port = address.rpartition(":")
+    if "/" in address:
+        return "there is a / in it (a table is named apart from its server)"
+    if not colon or not port or port.endswith("]"):
+        return "there is no port"
+    if not (port.isascii() and port.isdigit()):
+        return f"{port!r} is no port"
+    if not 0 < int(port) < 65536:
+        return f"the port {port} is not from 1 to 65535"
+    if _HOST.fullmatch(host):
+        return None
+    return "an IPv6 address stands in brackets, as in [::1]:8000" if ":" in host else f"{host!r} is no host"
 
 
 class ReverbConnection:
