@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from rlds2buf.core.arguments import integer
 from rlds2buf.core.sample import Sample
 from rlds2buf.errors import ReplayError
 
@@ -52,12 +53,8 @@ class Batches(Iterator[Sample]):
         prefetch: int = 2,
         timeout: float = 60.0,
     ) -> None:
-        if steps is not None and steps < 0:
-            raise ValueError(f"steps must not be negative, got {steps}")
-        if together < 1:
-            raise ValueError(f"together must be at least 1, got {together}")
-        if prefetch < 0:
-            raise ValueError(f"prefetch must not be negative, got {prefetch}")
+        steps = None if steps is None else integer("steps", steps, 0)
+        together, prefetch = integer("together", together, 1), integer("prefetch", prefetch, 0)
         if not timeout > 0:
             raise ValueError(f"timeout must be positive, got {timeout}")
         self._timeout = timeout

@@ -21,6 +21,7 @@ from rlds2buf.buffers.reader import Reader
 from rlds2buf.buffers.sampling import Sampling
 from rlds2buf.buffers.saved import Saved
 from rlds2buf.buffers.view import View
+from rlds2buf.core.arguments import integer
 from rlds2buf.core.nest import Nest
 from rlds2buf.core.sample import Transition
 from rlds2buf.core.spec import StepSpec
@@ -74,13 +75,16 @@ class Buffer(Sampling, Saved):
         self.provenance: dict[str, Any] = {}
         self.kind = kind
         self._home = home
+        self._view = View.of(view, whole=contents.store.items is not None)
         self._options = dict(options or {}, **({"view": dict(view)} if view else {}))
-        whole = contents.store.items is not None and not {"n_step", "sequence_length"} & set(view or {})
-        self._view = View(**{"whole": whole, **(view or {})})
         self._hindsight = hindsight
         if hindsight is not None:
             hindsight.bind(contents.store)
         self._drawing = Drawing(contents, self._reader, hindsight, self._lock)
+
+    def __repr__(self) -> str:
+        items = "transitions" if self.storage_unit == "timesteps" else self.storage_unit
+        return f"<Buffer: {self.kind}, {len(self):,} {items}, capacity {self.capacity:,} {self.capacity_unit}>"
 
     @property
     def capacity(self) -> int:
@@ -222,7 +226,7 @@ class Buffer(Sampling, Saved):
         """
         with self._lock:
             self._touch()
-            self._contents.resize(capacity)
+            self._contents.resize(integer("capacity", capacity, 0))
 
     def clear(self) -> None:
         """Drop everything held; keys go on counting."""

@@ -16,6 +16,7 @@ from rlds2buf.buffers.storage import OWN_NEXT, RowStore
 from rlds2buf.buffers.tensors import Device, to_numpy
 from rlds2buf.buffers.vocabulary import Vocabulary
 from rlds2buf.core import nest
+from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.sample import Sample, SampleInfo, Transition
 from rlds2buf.core.spec import FieldSpec, StepSpec
@@ -111,13 +112,10 @@ class CostReplay:
         device: Device | None = None,
         seed: int | np.random.Generator | None = None,
     ) -> None:
-        if size < 1 or num_envs < 1 or (batch_size is not None and batch_size < 1):
-            raise ValueError(
-                f"size, num_envs and batch_size must be at least 1, got {size}, {num_envs} and {batch_size}"
-            )
+        self.size, self.num_envs = integer("size", size, 1), integer("num_envs", num_envs, 1)
+        self.batch_size = None if batch_size is None else integer("batch_size", batch_size, 1)
         if not 0.0 <= penalty_coefficient < float("inf"):
             raise ValueError(f"penalty_coefficient must be at least 0 and finite, got {penalty_coefficient}")
-        self.size, self.num_envs, self.batch_size = int(size), int(num_envs), batch_size
         self.penalty_coefficient = float(penalty_coefficient)
         self._device = device or Device()
         self._rng = np.random.default_rng(seed)
@@ -241,8 +239,9 @@ class CostReplay:
             ValueError: no batch size, or one below 1; or `gamma` is out of range.
         """
         count = self.batch_size if batch_size is None else batch_size
-        if count is None or count < 1:
-            raise ValueError(f"batch_size must be at least 1, got {count}")
+        if count is None:
+            raise ValueError("batch_size must be given, here or when the buffer is made")
+        count = integer("batch_size", count, 1)
         if not 0.0 <= gamma <= 1.0:
             raise ValueError(f"gamma must be in [0, 1], got {gamma}")
         with self._lock:
@@ -270,8 +269,7 @@ class CostReplay:
 
     def resize(self, size: int) -> None:
         """Keep `size` steps per environment from now on, the newest ones of those that are there."""
-        if size < 1:
-            raise ValueError(f"size must be at least 1, got {size}")
+        size = integer("size", size, 1)
         with self._lock:
             excess = len(self) - size * self.num_envs
             if excess > 0:

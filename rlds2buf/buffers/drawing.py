@@ -13,6 +13,7 @@ from rlds2buf.buffers.reader import Reader
 from rlds2buf.buffers.samplers import Draw, item_slots
 from rlds2buf.buffers.view import View
 from rlds2buf.core import nest
+from rlds2buf.core.arguments import integer
 from rlds2buf.core.sample import Sample, SampleInfo
 from rlds2buf.errors import NotEnoughItems
 
@@ -54,8 +55,7 @@ class Drawing:
             NotEnoughItems: the buffer is empty, or without replacement smaller than `batch_size`.
             ValueError: an argument is out of range.
         """
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        batch_size = integer("batch_size", batch_size, 1)
         with self._lock:
             draw, size = self._draw(rng, batch_size, request)
             if request.view.whole:
@@ -67,12 +67,9 @@ class Drawing:
 
     def many(self, rng: np.random.Generator, count: int, batch_size: int, request: Request) -> list[Sample]:
         """`count` batches, read together: the same as one by one, in fewer calls."""
-        if count < 1:
-            raise ValueError(f"the number of batches must be at least 1, got {count}")
+        count, batch_size = integer("count", count, 1), integer("batch_size", batch_size, 1)
         if count == 1 or request.view.whole:
             return [self.one(rng, batch_size, request) for _ in range(count)]
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         with self._lock:
             drawn, chances = [], []
             for _ in range(count):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from rlds2buf.buffers.samplers import item_slots
 from rlds2buf.buffers.storage import RowStore
 from rlds2buf.buffers.view import View
 from rlds2buf.core import nest
+from rlds2buf.core.arguments import integer
 from rlds2buf.core.fields import CONTINUE, TERMINATED
 from rlds2buf.core.sample import Transition
 from rlds2buf.core.spec import FieldSpec, StepSpec
@@ -194,8 +195,7 @@ class Hindsight:
             ValueError: `num_steps` is below 1, or reaches back beyond the episode's start.
             NotEnoughItems: fewer are held.
         """
-        if num_steps < 1:
-            raise ValueError(f"num_steps must be at least 1, got {num_steps}")
+        num_steps = integer("num_steps", num_steps, 1)
         slots = item_slots(self._store)
         if source_id is not None:
             source = self._store.source
@@ -222,10 +222,31 @@ class Hindsight:
         return draw_picks(count, self.strategy, self.num_goals, rng, include_current=self.include_current)
 
 
-def goal_maps(goals: GoalMap | Sequence[GoalMap | Mapping[str, Any]]) -> list[GoalMap]:
-    """Goals as they may be given, or as they were saved."""
-    given = [goals] if isinstance(goals, GoalMap) else list(goals)
-    return [goal if isinstance(goal, GoalMap) else GoalMap.from_json(goal) for goal in given]
+def goal_maps(goals: Any) -> list[GoalMap]:
+    """Goals as they may be given, or as they were saved.
+
+    Raises:
+        TypeError: they are none.
+    """
+    if isinstance(goals, GoalMap):
+        return [goals]
+    if isinstance(goals, str | Mapping) or not isinstance(goals, Iterable):
+        raise TypeError(f"goals is a list of GoalMap(achieved, desired), got {goals!r}")
+    return [_goal_map(goal) for goal in goals]
+
+
+def _goal_map(goal: Any) -> GoalMap:
+    """A GoalMap; a pair (achieved, desired) will do."""
+    if isinstance(goal, GoalMap):
+        return goal
+    if isinstance(goal, Mapping) and {"achieved", "desired"} == set(goal):
+        saved = [isinstance(place, list) and len(place) == 2 for place in goal.values()]
+        return GoalMap.from_json(goal) if all(saved) else GoalMap(**goal)
+    if isinstance(goal, tuple | list) and len(goal) == 2:
+        return GoalMap(*goal)
+    raise TypeError(
+        f"each of goals is a GoalMap(achieved, desired), such as GoalMap('achieved_goal', 'desired_goal'), got {goal!r}"
+    )
 
 
 def _start(goal: Goal, dtypes: set[np.dtype]) -> int:

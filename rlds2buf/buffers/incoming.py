@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -130,7 +131,8 @@ class Intake:
         if isinstance(data, list | tuple):
             ids = np.broadcast_to(np.asarray(source_id), (len(data),)).tolist()
             return [block for part, number in zip(data, ids, strict=True) for block in self.blocks(part, number)]
-        raise TypeError(f"a buffer takes episodes, transitions, or lists of them, got {type(data).__name__}")
+        got = f"{type(data).__name__}{_way(data)}"
+        raise TypeError(f"a buffer takes episodes, transitions, or lists of them, got {got}")
 
     def episode(self, episode: Episode, source_id: Any = 0) -> Block:
         """All N rows of an episode, the last one marked as final."""
@@ -264,3 +266,17 @@ def _source(source_id: Any, count: int | None) -> Any:
     if count is None or ids.shape != (count,):
         raise ValueError(f"source_id needs one id, or one per transition, got {len(ids)}")
     return ids.astype(np.int64)
+
+
+def _way(data: Any) -> str:
+    """How what a buffer does not take gets into it all the same, for the message."""
+    if hasattr(data, "sample") and hasattr(data, "all"):
+        return "; what another buffer holds goes in by buffer.add(other.all())"
+    if isinstance(data, str | os.PathLike) or hasattr(data, "batches"):
+        what = "source" if hasattr(data, "batches") else repr(os.fspath(data))
+        each = "source" if hasattr(data, "batches") else f"open_source({what})"
+        return (
+            f"; a dataset goes in by rlds2buf.convert({what}, buffer), which checks it, or by "
+            f"`for batch in {each}.batches(): buffer.add(batch)`"
+        )
+    return "; a list of them by buffer.add(list(data))" if isinstance(data, Iterator) else ""

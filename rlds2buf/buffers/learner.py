@@ -11,6 +11,7 @@ from rlds2buf.buffers.buffer import Buffer
 from rlds2buf.buffers.fresh import joined
 from rlds2buf.buffers.multi_agent import MultiAgentBuffer
 from rlds2buf.buffers.priorities import PrioritizedSampler
+from rlds2buf.core.arguments import integer
 from rlds2buf.core.sample import MultiAgentSample, Sample, Trajectory
 
 __all__ = ["sample_min_n_steps", "update_priorities_from_learner"]
@@ -42,8 +43,7 @@ def sample_min_n_steps(buffer: Buffer | MultiAgentBuffer, num_steps: int, **opti
     >>> int(sample_min_n_steps(buffer, 7, sequence_length=5).data.mask.sum()) in (7, 8)
     True
     """
-    if num_steps < 1:
-        raise ValueError(f"num_steps must be at least 1, got {num_steps}")
+    num_steps = integer("num_steps", num_steps, 1)
     if options.get("replace") is False:
         raise ValueError("replace=False is for one draw, and this may take several")
     if isinstance(buffer, Buffer):

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rlds2buf.buffers.buffer import Buffer
 from rlds2buf.buffers.contents import Contents
 from rlds2buf.buffers.hindsight import Hindsight
 from rlds2buf.buffers.live import LiveFolder
+from rlds2buf.buffers.other_names import well_named
 from rlds2buf.buffers.priorities import PrioritizedSampler
 from rlds2buf.buffers.removers import Fifo, WholeFifo
 from rlds2buf.buffers.samplers import Sampler, UniformSampler
 from rlds2buf.buffers.storage import RowStore, in_memory
 from rlds2buf.buffers.units import Units
+from rlds2buf.core.arguments import integer
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError
 from rlds2buf.views.goals import GoalMap
@@ -26,6 +26,7 @@ __all__ = ["empty_like", "make_circular", "make_hindsight", "make_hindsight_prio
 _FIRST_SLOTS = 1024
 
 
+@well_named
 def make_circular(
     spec: StepSpec,
     capacity: int,
@@ -82,6 +83,7 @@ def make_circular(
     return _make("circular", spec, capacity, UniformSampler, {}, capacity_unit, seed, directory, view, units=units)
 
 
+@well_named
 def make_prioritized(
     spec: StepSpec,
     capacity: int,
@@ -153,6 +155,7 @@ def make_prioritized(
     return _make("prioritized", spec, capacity, sampler, options, capacity_unit, seed, directory, view, units=units)
 
 
+@well_named
 def make_hindsight(
     spec: StepSpec,
     capacity: int,
@@ -239,6 +242,7 @@ def make_hindsight(
     )
 
 
+@well_named
 def make_hindsight_prioritized(
     spec: StepSpec,
     capacity: int,
@@ -364,9 +368,7 @@ def _make(
     hindsight: Hindsight | None = None,
     units: Units | None = None,
 ) -> Buffer:
-    if not isinstance(capacity, int | np.integer) or isinstance(capacity, bool):
-        raise TypeError(f"capacity must be an integer, got {capacity!r}")
-    capacity = int(capacity)
+    capacity = integer("capacity", capacity, 0)
     units = units or Units()
     units.check_capacity_unit(capacity_unit)
     remover = WholeFifo(capacity, capacity_unit) if units.whole else Fifo(capacity, capacity_unit)

@@ -16,6 +16,7 @@ from rlds2buf.buffers.keys import as_keys
 from rlds2buf.buffers.lockstep import IDS, Lockstep
 from rlds2buf.buffers.policies import Agents, checked_settings, make_policies
 from rlds2buf.buffers.priorities import PrioritizedSampler, checked_priorities
+from rlds2buf.core.arguments import integer
 from rlds2buf.core.sample import MultiAgentSample
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import NotEnoughItems, ReplayError
@@ -112,6 +113,11 @@ class MultiAgentBuffer:
         self._independent = Independent(buffers, self._ratio, rng)
         self._lockstep = Lockstep(buffers, self._ratio, rng) if self.mode == "lockstep" else None
 
+    def __repr__(self) -> str:
+        held = ", ".join(f"{name}: {len(buffer):,}" for name, buffer in self.policies.items())
+        what = "items" if self._lockstep is None else f"{len(self):,} time steps, items"
+        return f"<MultiAgentBuffer: {self.mode}, {what} by policy: {held}>"
+
     def __len__(self) -> int:
         """Items of all policies; in lockstep time slots."""
         return sum(map(len, self.policies.values())) if self._lockstep is None else len(self._lockstep.slots)
@@ -191,8 +197,7 @@ class MultiAgentBuffer:
             ReplayError: the policy is unknown.
             ValueError: an argument is out of range, or of no use in lockstep.
         """
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        batch_size = integer("batch_size", batch_size, 1)
         with self._lock:
             if policy_id is not None:
                 self._agents.known(policy_id)

@@ -14,6 +14,7 @@ from rlds2buf.buffers.spaces import number_field, step_spec
 from rlds2buf.buffers.step_field import StepField, done_code
 from rlds2buf.buffers.tensors import Device, to_numpy
 from rlds2buf.core import nest
+from rlds2buf.core.arguments import integer
 from rlds2buf.core.fields import TRUNCATED
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import NotEnoughItems, ReplayError
@@ -154,9 +155,7 @@ class OnPolicyBuffer:
         device: Device | None = None,
         seed: int | np.random.Generator | None = None,
     ) -> None:
-        if size < 1 or num_envs < 1:
-            raise ValueError(f"size and num_envs must be at least 1, got {size} and {num_envs}")
-        self.spec, self.size, self.num_envs = spec, int(size), int(num_envs)
+        self.spec, self.size, self.num_envs = spec, integer("size", size, 1), integer("num_envs", num_envs, 1)
         self.settings = settings
         self._device = device or Device()
         self._rng = np.random.default_rng(seed)

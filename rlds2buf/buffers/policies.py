@@ -9,6 +9,7 @@ import numpy as np
 
 import rlds2buf
 from rlds2buf.buffers.buffer import Buffer
+from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import ReplayError
@@ -28,10 +29,8 @@ def checked_settings(
     """Raise ValueError if one is out of range."""
     if mode not in ("independent", "lockstep"):
         raise ValueError(f"mode must be 'independent' or 'lockstep', got {mode!r}")
-    if learning_starts < 0:
-        raise ValueError(f"learning_starts must not be negative, got {learning_starts}")
-    if num_shards < 1:
-        raise ValueError(f"num_shards must be at least 1, got {num_shards}")
+    integer("learning_starts", learning_starts, 0)
+    integer("num_shards", num_shards, 1)
     if replay_ratio is not None and not 0.0 <= replay_ratio <= 1.0:
         raise ValueError(f"replay_ratio must be in [0, 1], got {replay_ratio}")
     if when_not_ready not in ("raise", "empty"):
@@ -46,6 +45,11 @@ def make_policies(
     Raises:
         ValueError, TypeError: as :func:`rlds2buf.make_multi_agent` says.
     """
+    if not isinstance(policies, Mapping):
+        raise TypeError(
+            "policies is a mapping of policy id to buffer, such as {'agent_0': make_circular(spec, 1000)}, "
+            f"got {type(policies).__name__}"
+        )
     if not policies:
         raise ValueError("there are no policies")
     own, *children = np.random.SeedSequence(seed).spawn(len(policies) + 1)
@@ -142,6 +146,9 @@ class Agents:
 
 def _made(name: str, given: Any, num_shards: int, seed: np.random.SeedSequence) -> Buffer:
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], StepSpec):
+        if not isinstance(given[1], Mapping):
+            got = repr(given[1])
+            raise TypeError(f"the options of policy {name!r} are a mapping, such as {{'capacity': 1000}}, got {got}")
         buffer = _from_options(name, given[0], dict(given[1]), num_shards, seed)
     else:
         buffer = given() if isinstance(given, Callable) else given  # type: ignore[arg-type]
@@ -149,7 +156,8 @@ def _made(name: str, given: Any, num_shards: int, seed: np.random.SeedSequence) 
             buffer.resize(_shard(name, buffer.capacity, num_shards))
     if not isinstance(buffer, Buffer):
         raise TypeError(
-            f"policy {name!r} needs a buffer, a function that makes one, or (spec, options), got {buffer!r}"
+            f"policy {name!r} needs a buffer, a function that makes one, or (spec, options) such as "
+            f"(spec, {{'capacity': 1000}}), got {type(buffer).__name__}"
         )
     return buffer
 

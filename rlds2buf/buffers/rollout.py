@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.arguments import integer
 from rlds2buf.core.fields import TERMINATED, TRUNCATED
 
 __all__ = ["Rollout"]
@@ -82,8 +83,7 @@ class Rollout(NamedTuple):
         Raises:
             ValueError: `batch_size` is below 1, or `epochs` below 0.
         """
-        if batch_size < 1 or epochs < 0:
-            raise ValueError(f"batch_size must be at least 1 and epochs at least 0, got {batch_size} and {epochs}")
+        batch_size, epochs = integer("batch_size", batch_size, 1), integer("epochs", epochs, 0)
         return self._minibatches(batch_size, epochs, shuffle, drop_last, np.random.default_rng(seed))
 
     def _minibatches(

@@ -18,6 +18,7 @@ from rlds2buf.buffers.samplers import item_slots, transition_slots
 from rlds2buf.buffers.tensors import converter
 from rlds2buf.buffers.view import View
 from rlds2buf.core import nest
+from rlds2buf.core.arguments import integer, named_well
 from rlds2buf.core.sample import Sample, Trajectory, Transition
 from rlds2buf.errors import UnknownKey
 
@@ -151,8 +152,7 @@ class Sampling:
         """
         convert = converter(to, device=device, pin_memory=pin_memory)
         request = self._request(**options)
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        batch_size = integer("batch_size", batch_size, 1)
         with self._lock:
             rng = np.random.default_rng(self._rng.integers(1 << 63, size=4))
         drawing = self._drawing  # not the buffer's method: see Batches on who holds whom
@@ -222,6 +222,7 @@ class Sampling:
         with self._lock:
             return self._contents.keys_of(item_slots(self._contents.store))
 
+    @named_well()
     def _request(
         self,
         *,
@@ -231,6 +232,10 @@ class Sampling:
         burn_in: int | None = None,
         initial_state: str | None = None,
         state: str | Sequence[str] | None = None,
-        **others: Any,
+        beta: float | None = None,
+        source_id: int | None = None,
+        replace: bool = True,
+        concatenate: bool = False,
     ) -> Request:
-        return Request(self._view.changed(n_step, gamma, sequence_length, burn_in, initial_state, state), **others)
+        view = self._view.changed(n_step, gamma, sequence_length, burn_in, initial_state, state)
+        return Request(view, beta, source_id, replace, concatenate)

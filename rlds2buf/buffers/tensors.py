@@ -51,7 +51,7 @@ class Device:
         try:
             import torch
         except ImportError as cause:
-            raise MissingDependency(f"device={device!r} needs PyTorch: pip install torch") from cause
+            raise MissingDependency("batches of PyTorch tensors need PyTorch: pip install torch") from cause
         try:
             self.device = torch.device(device)
         except (RuntimeError, TypeError) as cause:
@@ -98,7 +98,7 @@ def converter(to: str, *, device: Any = None, pin_memory: bool = False) -> Calla
     {'a': array([0., 0.])}
     """
     if to not in FRAMEWORKS:
-        raise ValueError(f"batches go to {', '.join(FRAMEWORKS)}, not to {to!r}")
+        raise ValueError(f"to must be one of {', '.join(FRAMEWORKS)}, got {to!r}")
     if to == "torch":
         return Device("cpu" if device is None else device, pin_memory=pin_memory).put
     if device is not None or pin_memory:

@@ -12,6 +12,7 @@ from rlds2buf.buffers.contents import Contents
 from rlds2buf.buffers.hits import Hits
 from rlds2buf.buffers.incoming import Block, Intake
 from rlds2buf.buffers.storage import OWN_NEXT
+from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.fields import CONTINUE, FINAL_ROW
@@ -43,8 +44,8 @@ class Units:
             raise ValueError(f"storage_unit must be one of {', '.join(STORAGE_UNITS)}, got {unit!r}")
         if (unit == "sequences") != (length is not None):
             raise ValueError(f"item_length is for storage_unit='sequences', which needs it; got {length} for {unit!r}")
-        if length is not None and length < 1:
-            raise ValueError(f"item_length must be at least 1, got {length}")
+        if length is not None:
+            object.__setattr__(self, "item_length", integer("item_length", length, 1))
 
     @property
     def whole(self) -> bool:

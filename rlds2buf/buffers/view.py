@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlds2buf.core.arguments import fraction, guess, integer
 
 __all__ = ["View"]
 
@@ -29,24 +32,38 @@ class View:
     whole: bool = False
 
     def __post_init__(self) -> None:
-        if self.n_step < 1:
-            raise ValueError(f"n_step must be at least 1, got {self.n_step}")
-        if not 0.0 <= self.gamma <= 1.0:
-            raise ValueError(f"gamma must be in [0, 1], got {self.gamma}")
-        if self.sequence_length is not None and self.sequence_length < 1:
-            raise ValueError(f"sequence_length must be at least 1, got {self.sequence_length}")
+        object.__setattr__(self, "n_step", integer("n_step", self.n_step, 1))
+        object.__setattr__(self, "burn_in", integer("burn_in", self.burn_in, 0))
+        if self.sequence_length is not None:
+            object.__setattr__(self, "sequence_length", integer("sequence_length", self.sequence_length, 1))
+        fraction("gamma", self.gamma)
         if self.sequence_length is not None and self.n_step > 1:
             raise ValueError("n_step and sequence_length can't be used together")
         names = (self.state,) if isinstance(self.state, str) else tuple(self.state)
         object.__setattr__(self, "state", names)
-        if self.burn_in < 0:
-            raise ValueError(f"burn_in must not be negative, got {self.burn_in}")
         if self.initial_state not in (None, "stored", "zeros"):
             raise ValueError(f"initial_state must be 'stored' or 'zeros', got {self.initial_state!r}")
         if (self.initial_state is None) != (not self.state):
             raise ValueError("initial_state and state, the extras that it is in, need each other")
         if self.sequence_length is None and (self.burn_in or self.state):
             raise ValueError("burn_in, initial_state and state are for sequences: give sequence_length too")
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | None, *, whole: bool) -> View:
+        """The view that a factory was given; where items have several steps (`whole`), of all unless it says else.
+
+        Raises:
+            TypeError: it is no mapping, or has an unknown name in it.
+            ValueError: a value is out of range.
+        """
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(f"view is a mapping of options of sample(), such as {{'n_step': 3}}, got {given!r}")
+        options = dict(given or {})
+        known = [field.name for field in dataclasses.fields(cls) if field.name != "whole"]
+        for name in options:
+            if name not in known:
+                raise TypeError(f"view has no option {name!r}; {guess(str(name), known)}")
+        return cls(**options, whole=whole and not {"n_step", "sequence_length"} & set(options))
 
     def changed(
         self,

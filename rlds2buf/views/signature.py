@@ -27,12 +27,16 @@ def item_spec(spec: StepSpec, view: str = "transitions", *, length: int | None =
         A Transition, StepPairs or Trajectory of :class:`~rlds2buf.core.spec.FieldSpec`.
 
     Raises:
+        TypeError: `spec` is no StepSpec.
         ValueError: unknown view, windows without a length, or the data lack a field that it needs.
 
     >>> steps = StepSpec(observation=FieldSpec((3,), np.float32), action=FieldSpec((), np.int64))
     >>> item_spec(steps).next_observation, item_spec(steps, "windows", length=8).observation
     (FieldSpec(float32[3]), FieldSpec(float32[8, 3]))
     """
+    if not isinstance(spec, StepSpec):
+        raise TypeError(f"spec must be a StepSpec (source.spec, or spec_of(episode)), got {type(spec).__name__}")
+    view = _SINGULAR.get(view, view)
     if view not in _VIEWS:
         raise ValueError(f"view must be one of {', '.join(_VIEWS)}, got {view!r}")
     needed = {"transitions": ("observation",), "pairs": ("observation", "action", "reward"), "windows": ()}[view]
@@ -89,3 +93,4 @@ def _window(spec: StepSpec) -> Trajectory:
 
 
 _VIEWS = {"transitions": _transition, "pairs": _pair, "windows": _window}
+_SINGULAR = {"transition": "transitions", "pair": "pairs", "step_pairs": "pairs", "window": "windows"}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.arguments import fraction, integer
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import CONTINUE, TERMINATED, TRUNCATED
 from rlds2buf.core.sample import Transition
@@ -43,10 +44,7 @@ def transitions(episode: Episode, *, n_step: int = 1, gamma: float = 1.0) -> Tra
     >>> batch.reward, batch.steps, batch.bootstrap_discount
     (array([2., 4., 4.]), array([2, 2, 1], dtype=int32), array([0.25, 0.  , 0.  ], dtype=float32))
     """
-    if n_step < 1:
-        raise ValueError(f"n_step must be at least 1, got {n_step}")
-    if not 0.0 <= gamma <= 1.0:
-        raise ValueError(f"gamma must be in [0, 1], got {gamma}")
+    n_step, gamma = integer("n_step", n_step, 1), fraction("gamma", gamma)
     observation = need(episode, "observation")
     reward = episode.reward if n_step == 1 else need(episode, "reward")
     count = episode.num_transitions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.sample import Trajectory
 
@@ -39,7 +40,7 @@ def windows(episode: Episode, length: int, *, stride: int = 1, pad: bool = True)
     """
     rows = episode.num_steps
     starts = window_starts(rows, length, stride=stride, pad=pad)
-    index = starts[:, None] + np.arange(length)
+    index = starts[:, None] + np.arange(int(length))
     mask = index < rows
     padded = not bool(mask.all())
     index = np.minimum(index, rows - 1)
@@ -62,8 +63,7 @@ def window_starts(num_rows: int, length: int, *, stride: int = 1, pad: bool = Tr
     >>> window_starts(5, 3, stride=2).tolist(), window_starts(6, 3, stride=2, pad=False).tolist()
     ([0, 2], [0, 2])
     """
-    if length < 1 or stride < 1:
-        raise ValueError(f"length and stride must be at least 1, got {length} and {stride}")
+    length, stride = integer("length", length, 1), integer("stride", stride, 1)
     if pad:
         # The last start is the first one whose window reaches the last row; a stride longer than
         # the window leaves gaps by design, and then no start may lie past the end.
