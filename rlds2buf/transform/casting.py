@@ -41,6 +41,7 @@ class Casting:
 
     def __init__(self, *, float32: bool = False, cast: Mapping[str, npt.DTypeLike] | None = None) -> None:
         self._float32 = float32
+        self._given = list(cast or {})
         self._cast = {_full(name): _dtype(name, given) for name, given in (cast or {}).items()}
 
     def wanted(self, name: str, dtype: np.dtype) -> np.dtype | None:
@@ -63,7 +64,7 @@ class Casting:
         Raises:
             ValueError: it is not; the message names what is.
         """
-        for name in self._cast:
+        for name in self._given:
             if find(tree, name) is None and not (is_pattern(name) and matching(tree, name)):
                 raise ValueError(f"cast: no field {name!r}{near_miss(tree, name)}")
 

@@ -141,8 +141,9 @@ def _unfit_integer(values: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
     if values.dtype.kind == "f":
         # The limits as floats: -2**63 is one, 2**63 - 1 is not, so the upper one is exclusive.
         low, above = float(np.iinfo(dtype).min), float(np.iinfo(dtype).max + 1)
-        with np.errstate(invalid="ignore"):
-            return ~((values >= low) & (values < above) & (values == np.floor(values)))
+        with np.errstate(invalid="ignore", over="ignore"):  # a limit that float16 can't hold is infinite there
+            whole = np.isfinite(values) & (values == np.floor(values))
+            return ~(whole & (values >= low) & (values < above))
     own, wanted = np.iinfo(values.dtype), np.iinfo(dtype)
     if own.min >= wanted.min and own.max <= wanted.max:
         return None

@@ -96,9 +96,9 @@ class Transformation:
             where=where,
         )
         drop = [drop] if isinstance(drop, str) else list(drop)
+        self._casting = Casting(float32=float32, cast=cast)
         self._described = _described(map, drop, float32, cast)
         tree = tree_of(spec)
-        self._casting = Casting(float32=float32, cast=cast)
         self._mapper = Mapper(tree, map or {}, drop, self._casting)
         mapped = self._mapper.apply(tree, SpecLeaves())
         self._casting.check(mapped)
