@@ -93,19 +93,17 @@ class D4rlHdf5Sink(SpooledSink):
 
     def take(self, episode: Episode) -> None:
         extras = {name: nest.get(episode.extras, path) for name, path in self._extras.items()}
-        for path, column in [
-            (("observation",), episode.observation),
-            (("action",), episode.action),
-            *((("extras", *self._extras[name]), column) for name, column in extras.items()),
-        ]:
+        columns = {("action",): episode.action}
+        columns.update((("extras", *self._extras[name]), column) for name, column in extras.items())
+        for path, column in (("observation",), episode.observation), *columns.items():
             check_texts(episode, path, column)
-            if path[0] != "observation":
-                self.notice_final(path, column)
         if episode.num_steps == 1:
             self._left_out += 1
             word = "one has" if self._left_out == 1 else f"{self._left_out} have"
             self._losses["episodes"] = f"{word} one row only, so no transition: left out"
             return
+        for path, column in columns.items():
+            self.notice_final(path, column)
         self._shared.add(episode.metadata, self.lose)
         self.notice_discount(episode)
         if episode.end == "open":

@@ -197,8 +197,8 @@ class MinariDirSink(SpooledSink):
     def _notice_end(self, episode: Episode) -> None:
         if episode.end == "open":
             self.lose("is_last", OPEN_END)
-        elif episode.num_steps == 1:
-            self.lose("is_last", "an episode of one row has no step to flag: its end is read back as open")
+        elif episode.num_steps == 1 and episode.end == "terminated":
+            self.lose("is_terminal", "an episode of one row has no step to flag: it is read back as cut off")
 
     def _facts(self, episode: Episode) -> dict[str, Any]:
         """The attributes of an episode's group, and single infos, as plain JSON."""

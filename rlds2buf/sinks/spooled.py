@@ -173,8 +173,12 @@ class SpooledSink(Sink):
         self._part = self._spool = None
 
     def lose(self, path: str, why: str) -> None:
-        """Note that something is not kept."""
-        self._losses.setdefault(path, why)
+        """Note that something is not kept, and why; there may be several reasons."""
+        known = self._losses.get(path)
+        if known is None:
+            self._losses[path] = why
+        elif why not in known:
+            self._losses[path] = f"{known}; {why}"
 
     def reward_field(self, value: nest.Nest) -> FieldSpec:
         """What the rewards are spooled as.
@@ -241,7 +245,7 @@ class SpooledSink(Sink):
     def notice_final(self, path: nest.Path, column: np.ndarray) -> None:
         """Note a last row that is more than padding."""
         name = nest.path_name(path)
-        if name not in self._losses and bool(np.any(column[-1] != (b"" if column.dtype == object else 0))):
+        if FINAL_ROW not in self._losses.get(name, "") and np.any(column[-1] != (b"" if column.dtype == object else 0)):
             self.lose(name, FINAL_ROW)
 
     def _begin(self, part: PartialFolder, fields: dict[str, FieldSpec]) -> None:

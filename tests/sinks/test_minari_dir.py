@@ -298,7 +298,7 @@ def test_ends_that_minari_has_no_flag_for(tmp_path: Path) -> None:
     assert_only_lost(episodes, open_source(tmp_path / "open"), lost, added={*ADDED, "metadata/open_tail"})
     episodes = [make(1), make(4), make(1, end="truncated")]
     lost = write(tmp_path / "short", episodes)
-    assert "one row" in lost["is_last"]
+    assert "one row" in lost["is_terminal"]
     assert len(list(minari.MinariDataset(tmp_path / "short" / "data").iterate_episodes())) == 3
     assert [ep.num_steps for ep in open_source(tmp_path / "short")] == [1, 4, 1]
 
