@@ -93,7 +93,7 @@ class D4rlHdf5Sink(SpooledSink):
 
     def take(self, episode: Episode) -> None:
         extras = {name: nest.get(episode.extras, path) for name, path in self._extras.items()}
-        columns = {("action",): episode.action}
+        columns: dict[nest.Path, np.ndarray] = {("action",): episode.action}
         columns.update((("extras", *self._extras[name]), column) for name, column in extras.items())
         for path, column in (("observation",), episode.observation), *columns.items():
             check_texts(episode, path, column)
