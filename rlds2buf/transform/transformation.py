@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
-from rlds2buf.core.fields import dtype_name
+from rlds2buf.core.fields import FLAG_FIELDS, dtype_name
 from rlds2buf.core.nest import Nest
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, FilteredOut, SpecMismatch
@@ -105,6 +105,8 @@ class Transformation:
         self._types = {path: leaf.dtype for path, leaf in nest.flatten(mapped) if leaf is not None}
         out = self._casting.apply(mapped, SpecLeaves(), self._types)
         _check_flags(out)
+        if self._described and not out.keys() - {*FLAG_FIELDS}:
+            raise ValueError("drop: nothing is left but flags")
         self.spec: StepSpec = spec_of_tree(out) if self._described else spec
         self._filters.check(out, tree)
         self.filters = bool(self._filters) or bool(self._subset)
@@ -191,7 +193,7 @@ def _described(
 
 
 def _check_flags(tree: Mapping[str, Nest]) -> None:
-    for name in ("is_first", "is_last", "is_terminal"):
+    for name in FLAG_FIELDS:
         field = tree.get(name)
         if field is not None and (getattr(field, "shape", None) != () or field.dtype != np.bool_):
             raise ValueError(f"{name} must be one bool a step, and can't be {field}")

@@ -132,13 +132,15 @@ def is_pattern(name: str) -> bool:
 def matching(tree: Mapping[str, Nest], pattern: str) -> list[Path]:
     """The fields and nests that a pattern names, in natural order; wildcards don't cross a slash.
 
+    Where nothing fits from the top, it is looked for among the extras.
+
     >>> matching({"observation": {"q10": 1, "q9": 2, "arm": {"q1": 3}}}, "observation/q*")
     [('observation', 'q9'), ('observation', 'q10')]
     """
     parts = pattern.split("/")
     found = _matching(tree, parts, ())
-    if parts[0] not in TOP:
-        found += [path for path in _matching(tree.get("extras", {}), parts, ("extras",)) if path not in found]
+    if not found:
+        found = _matching(tree.get("extras", {}), parts, ("extras",))
     return sorted(found, key=natural_order)
 
 

@@ -43,7 +43,8 @@ def map_row(row: Row, map: Mapping[str, str | list[str]], drop: Sequence[str]) -
             made |= {target + rest: left[name] for name, rest in below.items()}
             continue
         names: list[str] = []
-        for pattern in [source] if isinstance(source, str) else source:
+        for wanted in [source] if isinstance(source, str) else source:
+            pattern = wanted if any(_names(wanted, name) for name in left) else f"extras/{wanted}"
             found = sorted((name for name in left if _same_depth(name, pattern)), key=_natural)
             if not found or any(_deeper(name, pattern) for name in left):
                 raise ValueError(f"no fields {pattern}")
@@ -58,6 +59,8 @@ def map_row(row: Row, map: Mapping[str, str | list[str]], drop: Sequence[str]) -
     stay = {name: v for name, v in left.items() if name not in used and not any(_under(name, t) for t in targets)}
     if any(_under(target, name) for target in targets for name in stay):
         raise ValueError("inside a field")
+    if not {**stay, **made}.keys() - {"is_first", "is_last", "is_terminal"}:
+        raise ValueError("nothing left")
     return {**stay, **made}
 
 
