@@ -28,7 +28,7 @@ LAYERS = {
     "wire": "core errors",
     "transform": "core errors",
     "sources": "transform wire files core errors",
-    "check": "core errors",
+    "check": "sources core errors",
     "views": "core errors",
     "returns": "kernels core errors",
     "buffers": "views kernels returns files core errors",
@@ -42,7 +42,7 @@ LAYERS = {
     "reverb_tables": "push sources sinks core errors",
     "serve": "reverb_tables push sources sinks errors",
     "rlds_to_reverb": "sources check sinks views wire core errors",
-    "cli": "convert sinks push serve reverb_sample summary progress interruption errors",
+    "cli": "convert sources sinks push serve reverb_sample summary progress interruption errors",
     "__main__": "cli",
     "__init__": "",
 }

@@ -12,9 +12,11 @@ from rlds2buf.check.continuity import ContinuityCheck
 from rlds2buf.check.rules import ERROR, FILTER, RULES, WARNING, Fault
 from rlds2buf.check.values import discount_faults, final_reward_faults, nonfinite_faults, one_step_faults
 from rlds2buf.core import nest
+from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, FilteredOut
+from rlds2buf.sources.detect import open_source
 
 __all__ = ["Checker", "Issue", "ValidationReport", "issue_of", "validate"]
 
@@ -240,37 +242,56 @@ class ValidationReport:
 
 
 def validate(
-    source: EpisodeSource,
+    source: EpisodeSource | Any,
     *,
     limit: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     allow_nonfinite: bool = False,
     max_details: int = MAX_DETAILS,
+    split: str | None = None,
+    format: str | None = None,
+    **options: Any,
 ) -> ValidationReport:
     """Check every episode of a source against the rules of :mod:`rlds2buf.check.rules`.
 
     Args:
-        source: from :func:`rlds2buf.open_source`.
+        source: a Source, or whatever :func:`rlds2buf.open_source` takes, which is then closed again.
         limit: look at no more than this many episodes, those included that a filter leaves out.
         progress: called after every episode with the episodes and steps so far.
         allow_nonfinite: accept NaN and infinity.
         max_details: findings kept per rule; all are counted.
+        split, format, options: for :func:`rlds2buf.open_source`, if `source` is not a Source.
 
     Returns:
         ValidationReport; its `ok` says whether there are no errors.
 
     Raises:
-        SourceError: the files are damaged, so that nothing behind that point can be read.
+        SourceError: there is no dataset that can be read, or the files are damaged, so that nothing
+            behind that point can be.
+        ValueError, TypeError: `limit` is negative, or options were given for a Source that is open.
 
-    >>> import rlds2buf
     >>> flags = {"is_first": [True, False], "is_last": [False, False], "is_terminal": [False, False]}
-    >>> with rlds2buf.open_source([Episode(observation=[1.0, 2.0], **flags)]) as source:
-    ...     report = validate(source)
+    >>> report = validate([Episode(observation=[1.0, 2.0], **flags)])
     >>> report.ok, report.issues[0].message, dict(report.counts)
     (False, 'episode does not end in is_last', {'last-missing': 1})
     """
+    if limit is not None:
+        limit = integer("limit", limit, 0)
     if not hasattr(source, "read"):
-        raise TypeError(f"validate needs an opened source (rlds2buf.open_source), got {type(source).__name__}")
+        with open_source(source, split=split, format=format, **options) as opened:
+            return _validated(opened, limit, progress, allow_nonfinite, max_details)
+    if split is not None or format is not None or options:
+        raise ValueError("split, format and further options are for a path, not for an opened source")
+    return _validated(source, limit, progress, allow_nonfinite, max_details)
+
+
+def _validated(
+    source: EpisodeSource,
+    limit: int | None,
+    progress: Callable[[int, int], None] | None,
+    allow_nonfinite: bool,
+    max_details: int,
+) -> ValidationReport:
     report = ValidationReport(source.name, max_details=max_details)
     checker = Checker(source.spec, allow_nonfinite=allow_nonfinite)
     for item in source.read(0, limit):

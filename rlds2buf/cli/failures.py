@@ -8,7 +8,7 @@ import click
 
 from rlds2buf.errors import EpisodeError, ReplayError, Rlds2bufError, SinkError, SnapshotError, SourceError
 
-__all__ = ["BUG", "INTERRUPTED", "INVALID", "USAGE", "as_json", "exit_code", "message"]
+__all__ = ["BUG", "INTERRUPTED", "INVALID", "MEANINGS", "TERMINATED", "USAGE", "as_json", "exit_code", "message"]
 
 INVALID = 1
 USAGE = 2
@@ -16,6 +16,21 @@ BUG = 70
 """An error that nobody foresaw (the number is EX_SOFTWARE of BSD's sysexits)."""
 INTERRUPTED = 130
 """Stopped by Ctrl-C: 128 and the signal's number, as shells have it."""
+TERMINATED = 143
+"""Stopped by SIGTERM, likewise."""
+
+MEANINGS = {
+    0: "done",
+    INVALID: "the data are invalid",
+    USAGE: "usage: an argument is wrong",
+    3: "the source can't be read, or an optional package is not installed",
+    4: "the output can't be written",
+    5: "a buffer or snapshot is bad, or there already",
+    BUG: "a bug in rlds2buf",
+    INTERRUPTED: "interrupted (Ctrl-C)",
+    TERMINATED: "terminated (SIGTERM)",
+}
+"""What each exit code says."""
 
 _BY_CLASS: tuple[tuple[type[BaseException], int], ...] = (
     (EpisodeError, INVALID),
@@ -29,6 +44,12 @@ _BY_CLASS: tuple[tuple[type[BaseException], int], ...] = (
     (ValueError, USAGE),  # a plain one: an argument is wrong (rlds2buf/errors.py)
 )
 
+_STOPPED = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
+_OPTIONS = {
+    " overwrite it": " overwrite it (--overwrite)",
+    "start over without resuming": "start over without --resume",
+}
+
 
 def exit_code(error: BaseException) -> int:
     """The documented exit code of an error's class.
@@ -37,6 +58,8 @@ def exit_code(error: BaseException) -> int:
     >>> exit_code(SourceNotFound("no such folder"))
     3
     """
+    if isinstance(error, SystemExit) and error.code == TERMINATED:
+        return TERMINATED
     for kind, code in _BY_CLASS:
         if isinstance(error, kind):
             return code
@@ -50,13 +73,26 @@ def message(error: BaseException) -> str:
     'n_step must be at least 1'
     """
     code = exit_code(error)
-    if code == INTERRUPTED:
-        return "interrupted"
+    if code in _STOPPED:
+        return _STOPPED[code]
     if isinstance(error, click.UsageError):
         return error.format_message()
     if code == BUG:
         return f"{type(error).__name__}: {error} (unexpected; RLDS2BUF_DEBUG=1 shows where)"
+    if isinstance(error, SnapshotError):
+        return _as_options(str(error))
     return str(error)
+
+
+def _as_options(text: str) -> str:
+    """A sentence about arguments of functions, in the words of the command line.
+
+    >>> _as_options("out: is there already; choose another name or overwrite it")
+    'out: is there already; choose another name or overwrite it (--overwrite)'
+    """
+    for words, option in _OPTIONS.items():
+        text = text.replace(words, option)
+    return text
 
 
 def as_json(error: BaseException) -> dict[str, Any]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("inspect", cls=SourceCommand)
+@click.command("inspect", cls=SourceCommand, short_help="Show what SRC holds.")
 @source_arguments
 @json_flag
 def command(source: str, how: dict[str, Any], as_json: bool) -> None:

@@ -16,17 +16,27 @@ from rlds2buf.interruption import watched
 __all__ = ["cli", "main"]
 
 
-@click.group(
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 done, 1 the data are invalid, 2 usage, 3 the source can't be read, "
-    "4 the output can't be written, 5 a buffer or snapshot is bad, 130 interrupted. "
-    "RLDS2BUF_DEBUG=1 shows where an error came from.",
-)
+class _Commands(click.Group):
+    """The commands; the help also lists what is read, and the exit codes."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from rlds2buf.sources.formats import FORMATS, SCHEMES
+
+        with formatter.section("What SRC may be, by the name that --format takes"):
+            named = [(entry.name, entry.what) for entry in FORMATS]
+            formatter.write_dl(named + [(entry.name, entry.what) for entry in SCHEMES.values()])
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in failures.MEANINGS.items()])
+        formatter.write_paragraph()
+        formatter.write_text("RLDS2BUF_DEBUG=1 in the environment shows where an error came from.")
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="rlds2buf")
 def cli() -> None:
-    """Logged reinforcement-learning data into replay buffers, right and fast.
+    """Logged reinforcement-learning data into replay buffers and from one format into another, right and fast.
 
-    SRC is an RLDS dataset folder (as TFDS writes it), a D4RL HDF5 file or a Minari dataset folder.
+    SRC is a dataset: a path, or reverb://HOST:PORT/TABLE. Its format is told by looking.
     """
 
 
@@ -65,8 +75,6 @@ def _run(given: list[str]) -> int:
         raise
     except click.exceptions.Exit as done:  # --help, or a command's own exit code (validate: 1)
         code = done.exit_code
-    except SystemExit as stop:  # SIGTERM
-        code = stop.code if isinstance(stop.code, int) else failures.BUG
     except BaseException as error:
         _say(error, as_json="--json" in given)
         code = failures.exit_code(error)
@@ -81,6 +89,10 @@ def _say(error: BaseException, *, as_json: bool) -> None:
         traceback.print_exception(error)
     if as_json:
         output.print_json(failures.as_json(error))
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):  # its message is the whole help
+        click.echo(error.format_message(), err=True)
+        return
     if isinstance(error, click.UsageError) and error.ctx is not None:
         click.echo(error.ctx.get_usage(), err=True)
+        click.echo(f"Try '{error.ctx.command_path} --help' for help.", err=True)
     click.echo(f"rlds2buf: {failures.message(error)}", err=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["command", "print_report"]
 
 
-@click.command("push", cls=SourceCommand)
+@click.command("push", cls=SourceCommand, short_help="Push SRC, checked, into a Reverb table.")
 @source_arguments
 @click.option(
     "--server", "servers", multiple=True, required=True, metavar="HOST:PORT", help="Where Reverb runs; may be repeated."

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
 
 from rlds2buf.cli.arguments import json_flag
 from rlds2buf.cli.output import describe_columns, number, print_json, print_table
+from rlds2buf.errors import SnapshotCorrupt, SnapshotError, SourceError, SourceNotFound
 
 __all__ = ["command"]
 
 
-@click.command("sample")
+@click.command("sample", short_help="Draw a batch from a saved buffer.")
 @click.argument("buffer", metavar="BUFFER")
 @click.option("-n", "--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="How many items.")
 @click.option("--n-step", type=click.IntRange(min=1), default=1, show_default=True, help="Steps per transition.")
@@ -32,7 +34,12 @@ def command(buffer: str, batch_size: int, seed: int | None, as_json: bool, **vie
     if is_reverb(buffer):
         _show_items(buffer, batch_size, seed, as_json, view)
         return
-    loaded = rlds2buf.load_buffer(buffer, seed=seed)
+    try:
+        loaded = rlds2buf.load_buffer(buffer, seed=seed)
+    except (SnapshotCorrupt, SourceNotFound) as error:
+        if what := _instead(buffer):
+            raise SnapshotError(f"{buffer}: {what}") from error
+        raise
     batch = loaded.sample(batch_size, **view)
     fields = describe_columns(batch.data._asdict())
     if as_json:
@@ -51,6 +58,22 @@ def command(buffer: str, batch_size: int, seed: int | None, as_json: bool, **vie
     columns = ("field", "type", "min", "mean", "max")
     rows = [(name, f["type"], number(f["min"]), number(f["mean"]), number(f["max"])) for name, f in fields.items()]
     print_table("batch", [columns, *rows])
+
+
+def _instead(path: str) -> str | None:
+    """What a path is that is no saved buffer, for the message; None where nothing more is known of it."""
+    import rlds2buf
+
+    if not os.path.exists(path) or os.path.exists(os.path.join(path, "manifest.json")):
+        return None
+    try:
+        with rlds2buf.open_source(path) as source:
+            return (
+                f"a dataset ({source.format}), not a saved buffer; "
+                f"`rlds2buf convert {path} BUFFER` makes one, and `rlds2buf inspect {path}` shows what it holds"
+            )
+    except SourceError:
+        return "a file, not the folder of a saved buffer" if os.path.isfile(path) else None
 
 
 def _show_items(uri: str, count: int, seed: int | None, as_json: bool, view: dict[str, Any]) -> None:

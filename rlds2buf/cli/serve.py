@@ -18,7 +18,7 @@ from rlds2buf.cli.source_command import SourceCommand
 __all__ = ["command"]
 
 
-@click.command("serve", cls=SourceCommand)
+@click.command("serve", cls=SourceCommand, short_help="Start a Reverb server, and fill a table with SRC.")
 @source_arguments
 @table_options
 @pattern_options

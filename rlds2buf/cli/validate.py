@@ -14,7 +14,7 @@ from rlds2buf.cli.source_command import SourceCommand
 __all__ = ["command"]
 
 
-@click.command("validate", cls=SourceCommand)
+@click.command("validate", cls=SourceCommand, short_help="Say what in SRC breaks which rule, and where.")
 @source_arguments
 @nonfinite_flag
 @json_flag

@@ -6,12 +6,12 @@ import re
 import numpy as np
 import pytest
 
-from rlds2buf import errors, spec_of, validate
+from rlds2buf import errors, open_source, spec_of, validate
 from rlds2buf.check import rules
 from rlds2buf.check.report import Checker, Issue, ValidationReport, issue_of
 from rlds2buf.check.rules import RULES
 from tests.check.episodes import Listed, flags, good
-from tests.data import ROOT
+from tests.data import DATA, ROOT
 
 
 def test_good_episodes_have_no_findings():
@@ -134,11 +134,6 @@ def test_a_source_can_be_validated_twice():
     assert validate(source) == validate(source)
 
 
-def test_what_is_no_source_is_refused():
-    with pytest.raises(TypeError, match="open_source"):
-        validate("somewhere/on/disk")
-
-
 def test_the_table_of_rules_lists_every_rule_with_its_severity():
     listed = re.findall(r"^([a-z-]+) +(error|warning|filter) ", rules.__doc__, re.M)
     assert listed == [(rule.id, rule.severity) for rule in RULES.values()]
@@ -172,3 +167,29 @@ def test_several_rules_in_one_episode_are_all_found():
         ("padding-values", 29),
         ("terminal-discount", 28),
     ]
+
+
+def test_whatever_opens_as_a_source_is_validated():
+    path = DATA / "d4rl" / "hopper_medium-v2.hdf5"
+    with open_source(path) as source:
+        opened = validate(source)
+    assert validate(path).to_json() == validate(str(path)).to_json() == opened.to_json()
+    assert validate(path, limit=1).episodes == 1 and validate(path, format="d4rl", infos=False).ok
+    rlds = DATA / "rlds" / "d4rl_mujoco_hopper" / "v2-medium"
+    assert validate(rlds, split="train[1:]").episodes == 1
+    assert validate([good(30, "terminated", seed=0)]).steps == 30
+    assert len(validate([[{"observation": 0.0}, {"observation": 1.0}]]).counts) > 0
+
+
+def test_validate_says_what_is_no_source():
+    with pytest.raises(TypeError, match="a source is a path"):
+        validate(3)
+    with pytest.raises(errors.SourceNotFound, match="nothing is there"):
+        validate("no-such-file")
+    with pytest.raises(TypeError, match="takes no option 'nonsense'"):
+        validate(DATA / "d4rl" / "hopper_medium-v2.hdf5", nonsense=1)
+    with open_source([good(30, "terminated", seed=0)]) as source:
+        with pytest.raises(ValueError, match="not for an opened source"):
+            validate(source, split="train")
+        with pytest.raises(ValueError, match="limit must not be negative"):
+            validate(source, limit=-1)

@@ -8,6 +8,7 @@ import pytest
 
 import rlds2buf
 from rlds2buf.cli.main import cli
+from rlds2buf.sources.formats import FORMATS
 from tests.cli.run import run
 from tests.data import DATA
 
@@ -29,9 +30,16 @@ class TestHelp:
             "3 the source",
             "4 the output",
             "5 a buffer",
-            "130",
+            "70 a bug",
+            "130 interrupted",
+            "143 terminated",
         ):
             assert code in " ".join(out.split())
+        assert "optional package" in out
+        for entry in FORMATS:
+            assert f"  {entry.name} " in out and entry.what in out
+        commands = out.partition("Commands:")[2].partition("What SRC may be")[0]
+        assert "..." not in commands
 
     @pytest.mark.parametrize("name", sorted(cli.commands))
     def test_every_command_and_option_has_help(self, name: str, capsys: Capture) -> None:

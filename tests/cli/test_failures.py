@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import signal
@@ -70,6 +71,8 @@ class TestBadSources:
     def test_unknown_split(self, split: str, tmp_path: Path, capsys: Capture) -> None:
         result = run(capsys, "convert", BRIDGE, tmp_path / "out", "--split", split, "--json")
         assert result.code in (2, 3) and result.json["error"] and files(tmp_path) == set()
+        if split == "nonsense":
+            assert "there are: train, val" in result.json["error"]
 
 
 class TestInvalidData:
@@ -97,6 +100,8 @@ class TestBadTargets:
             result = run(capsys, "convert", HOPPER, tmp_path / "out", "--json", *more)
             assert result.code == 5 and result.json["class"] == "SnapshotExists"
         assert files(tmp_path) == {"out", "out/mine"}
+        plain = run(capsys, "convert", HOPPER, tmp_path / "out")
+        assert "overwrite it (--overwrite)" in plain.err
 
     def test_a_target_below_a_file(self, tmp_path: Path, capsys: Capture) -> None:
         (tmp_path / "file").write_text("")
@@ -134,6 +139,17 @@ class TestBadBuffers:
         result = run(capsys, "sample", tmp_path, "--json", *command)
         assert result.code == 5 and result.json["class"] == "SnapshotCorrupt"
 
+    @pytest.mark.parametrize(("path", "format"), [(HOPPER, "d4rl"), (BRIDGE, "rlds")])
+    def test_a_dataset(self, path: Path, format: str, capsys: Capture) -> None:
+        result = run(capsys, "sample", path, "--json")
+        assert result.code == 5 and result.json["class"] == "SnapshotError"
+        assert f"a dataset ({format}), not a saved buffer; `rlds2buf convert {path} BUFFER`" in result.json["error"]
+
+    def test_a_file(self, tmp_path: Path, capsys: Capture) -> None:
+        (tmp_path / "notes.txt").write_text("hello")
+        result = run(capsys, "sample", tmp_path / "notes.txt")
+        assert result.code == 5 and "notes.txt: a file, not the folder of a saved buffer" in result.err
+
     def test_no_such_folder(self, tmp_path: Path, capsys: Capture) -> None:
         assert run(capsys, "sample", tmp_path / "none", "--json").code == 3
 
@@ -147,7 +163,7 @@ class TestBadBuffers:
         assert result.code == 5 and result.json["class"] == "SnapshotCorrupt" and column.name in result.json["error"]
 
     def test_an_empty_one(self, tmp_path: Path, capsys: Capture) -> None:
-        run(capsys, "convert", BRIDGE, tmp_path / "out", "--on-invalid", "skip")
+        rlds2buf.make_circular(rlds2buf.StepSpec(), 10).save(tmp_path / "out")
         result = run(capsys, "sample", tmp_path / "out", "--json")
         assert result.code == 5 and result.json["class"] == "NotEnoughItems"
 
@@ -181,6 +197,15 @@ class TestUsage:
         assert result.out == "" and "rlds2buf: " in result.err
         assert run(capsys, *arguments, "--json").json["exit_code"] == 2
 
+    def test_no_command_at_all_shows_the_help_once(self, capsys: Capture) -> None:
+        result = run(capsys)
+        assert result.code == 2 and result.out == ""
+        assert result.err.count("Usage:") == 1 and "Commands:" in result.err and "rlds2buf: " not in result.err
+
+    def test_an_unknown_command_says_where_the_help_is(self, capsys: Capture) -> None:
+        assert "Try 'rlds2buf --help'" in run(capsys, "help").err
+        assert "Try 'rlds2buf convert --help'" in run(capsys, "convert").err
+
     def test_n_step_and_sequences_exclude_each_other(self, tmp_path: Path, capsys: Capture) -> None:
         run(capsys, "convert", HOPPER, tmp_path / "out")
         result = run(capsys, "sample", tmp_path / "out", "--n-step", 2, "--sequence-length", 2, "--json")
@@ -209,8 +234,22 @@ class TestInterruption:
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
         assert process.returncode == code, err
-        assert out == "" and "Traceback" not in err
+        assert out == "" and err == f"rlds2buf: {'interrupted' if code == 130 else 'terminated'}\n"
         assert files(tmp_path) == set()
+
+    def test_resume_keeps_the_part_whatever_the_signal(self, long_file: Path, tmp_path: Path, capsys: Capture) -> None:
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            began = time.time_ns()
+            process = start("convert", long_file, tmp_path / "out", "--resume", "--json")
+            wait_for(lambda b=began: [p for p in tmp_path.rglob("*.npy") if p.stat().st_mtime_ns > b], process)
+            process.send_signal(number)
+            out, err = process.communicate(timeout=60)
+            assert process.returncode == json.loads(out)["exit_code"] == code and "Traceback" not in err
+            assert not (tmp_path / "out").exists() and list(tmp_path.rglob("*.npy"))
+            wrong = run(capsys, "convert", long_file, tmp_path / "out", "--resume", "--on-invalid", "skip")
+            assert wrong.code == 5 and "start over without --resume" in wrong.err
+        assert run(capsys, "convert", long_file, tmp_path / "out", "--resume", "--json").json["written"] == 8_000
+        assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
     def test_resume_goes_on_after_a_kill(self, long_file: Path, tmp_path: Path, capsys: Capture) -> None:
         code = """
@@ -318,3 +357,15 @@ class TestErrors:
         assert failures.exit_code(click.UsageError("x")) == 2
         assert failures.exit_code(click.Abort()) == 130
         assert failures.as_json(click.Abort())["class"] == "KeyboardInterrupt"
+
+    def test_the_codes_are_those_of_the_help(self) -> None:
+        codes = {failures.exit_code(kind("x")) for kind in vars(errors).values() if isinstance(kind, type)}
+        codes |= {failures.exit_code(click.UsageError("x")), failures.exit_code(SystemExit(143)), 0}
+        codes |= {failures.exit_code(KeyboardInterrupt())}
+        assert codes == set(failures.MEANINGS)
+
+    def test_a_missing_package(self, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+        monkeypatch.setitem(sys.modules, "reverb", None)
+        result = run(capsys, "serve", HOPPER, "--json")
+        assert result.code == 3 and result.json["class"] == "MissingDependency"
+        assert "pip install 'rlds2buf[server]'" in result.json["error"]
