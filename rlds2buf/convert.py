@@ -230,6 +230,7 @@ class _Conversion:
         started = time.perf_counter()
         try:
             spec, self._annotate = _annotation(self.source.spec, self.choices)
+            self.sink.expect(self.source.num_episodes)
             self.sink.open(spec, self._provenance())
             started = time.perf_counter()  # a sink loads its libraries when it is opened
             self._go_on()

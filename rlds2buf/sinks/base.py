@@ -32,6 +32,10 @@ class Sink(abc.ABC):
     name: str
     takes_encoded_images: ClassVar[bool] = False
 
+    def expect(self, episodes: int | None) -> None:
+        """Before :meth:`open`: about how many episodes will come, if that is known; what is written is the same."""
+        return None
+
     @abc.abstractmethod
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
         """Begin.

@@ -23,7 +23,7 @@ from rlds2buf.wire.features import FeatureTree, Image, Sequence
 from rlds2buf.wire.features_writer import features_json, names_of, step_features
 from rlds2buf.wire.metadata_writer import MetadataWriter
 from rlds2buf.wire.own_metadata import FILE_NAME, own_metadata_json
-from rlds2buf.wire.shards import number_of_shards, shard_lengths
+from rlds2buf.wire.shards import MIN_SHARD, number_of_shards, shard_lengths
 
 __all__ = ["RldsDirSink"]
 
@@ -101,7 +101,12 @@ class RldsDirSink(Sink):
         self._val_fraction, self._seed = val_fraction, seed
         self._shard_size, self._num_shards, self._images = shard_size, num_shards, images
         self._part: PartialFolder | None = None
+        self._expected: int | None = None
         self._lost: dict[str, str] = {}
+
+    def expect(self, episodes: int | None) -> None:
+        """See :meth:`Sink.expect`: where the number comes true, shards are written without a second copy."""
+        self._expected = episodes
 
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
         """Make the part folder, or find the one to go on from.
@@ -168,12 +173,11 @@ class RldsDirSink(Sink):
     def checkpoint(self, progress: Mapping[str, Any]) -> None:
         """Sync the records and note how far they are."""
         assert self._part is not None, "checkpoint before open"
-        for spool in self._spools.values():
-            spool.sync()
+        records = {split: spool.checkpoint() for split, spool in self._spools.items()}
         self._part.write_journal(
             {
                 "progress": dict(progress),
-                "records": {split: spool.reached for split, spool in self._spools.items()},
+                "records": records,
                 "metadata": self._metadata.state(),
                 "formats": self._formats,
             }
@@ -217,13 +221,28 @@ class RldsDirSink(Sink):
         if journal is not None:
             self._metadata.go_on_from(journal["metadata"])
             self._formats = dict(journal["formats"])
-            _remove_others(part.folder, {self._spool_file(split) for split in self._splits})
         for split in self._splits:
-            reached = journal["records"][split] if journal else None
-            self._spools[split] = RecordSpool(part.folder / self._spool_file(split), reached)
+            self._spools[split] = RecordSpool(
+                part.folder,
+                f"{split}.records",
+                self._count,
+                expected=self._expected_in(split),
+                look_at=self._look_at(),
+                reached=journal["records"][split] if journal else None,
+            )
+        if journal is not None:
+            _remove_others(part.folder, {file.name for spool in self._spools.values() for file in spool.files})
 
-    def _spool_file(self, split: str) -> str:
-        return f"{split}.records"
+    def _expected_in(self, split: str) -> int | None:
+        if self._expected is None or len(self._splits) == 1:
+            return self._expected
+        return sum(self._split_of_number(number) == split for number in range(self._expected))
+
+    def _look_at(self) -> int:
+        """How many bytes are enough to guess how many shards there will be."""
+        if self._num_shards is not None:
+            return 1
+        return (self._shard_size or MIN_SHARD) // 2
 
     def _choices(self) -> dict[str, Any]:
         return {
@@ -241,6 +260,9 @@ class RldsDirSink(Sink):
         if len(self._splits) == 1:
             return self._splits[0]
         number = sum(map(len, self._spools.values())) if episode.index is None else episode.index
+        return self._split_of_number(number)
+
+    def _split_of_number(self, number: int) -> str:
         digest = hashlib.blake2b(f"{self._seed} {number}".encode(), digest_size=8).digest()
         return self._splits[int.from_bytes(digest, "little") < self._val_fraction * 2.0**64]
 
@@ -256,23 +278,23 @@ class RldsDirSink(Sink):
         finishers: list[Callable[[], None]] = []
         for split, spool in self._spools.items():
             if not len(spool) and any(map(len, self._spools.values())):
-                spool.close()  # TFDS has no splits without records
-                finishers.append((folder / self._spool_file(split)).unlink)
+                finishers.append(spool.remove)  # TFDS has no splits without records
                 continue
-            lengths = shard_lengths(len(spool), self._count(spool))
+            lengths = shard_lengths(len(spool), self._count(spool.num_bytes, len(spool)))
             names = [shard_name(self._dataset, split, i, len(lengths)) for i in range(len(lengths))]
             finishers.append(spool.cut(lengths, [folder / name for name in names]))
             written.append(WrittenSplit(split, lengths, spool.num_bytes))
         return written, finishers
 
-    def _count(self, spool: RecordSpool) -> int:
+    def _count(self, num_bytes: int, num_records: int) -> int:
+        """How many shards records make."""
         if self._num_shards is not None:
             count = self._num_shards
         elif self._shard_size is not None:
-            count = -(-spool.num_bytes // self._shard_size)
+            count = -(-num_bytes // self._shard_size)
         else:
-            count = number_of_shards(spool.num_bytes, len(spool))
-        return max(1, min(count, len(spool)))
+            count = number_of_shards(num_bytes, num_records)
+        return max(1, min(count, num_records))
 
     def _own_metadata(self) -> dict[str, Any]:
         return own_metadata_json(

@@ -3,65 +3,84 @@
 from __future__ import annotations
 
 import array
+import bisect
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from rlds2buf.errors import SinkError, SnapshotCorrupt
 from rlds2buf.files.copy_range import copy_range
-from rlds2buf.wire.shards import FRAME_BYTES
+from rlds2buf.files.durable import sync_file
+from rlds2buf.wire.shards import FRAME_BYTES, shard_lengths
 from rlds2buf.wire.tfrecord import masked_crc
 
-__all__ = ["RecordSpool"]
+__all__ = ["RecordSpool", "ShardRule"]
 
 _BUFFER: Final = 1 << 18
 _HEADER: Final = 12
 
+ShardRule = Callable[[int, int], int]
+"""From bytes and number of records to how many shards they make."""
+
 
 class RecordSpool:
-    """One growing TFRecord file, which becomes the first shard; further ones are cut off its end.
+    """Growing TFRecord files.
+
+    How many shards the records make shows at the end.  Where the number of records is told
+    beforehand, their size is guessed from the first ones, and a new file is begun where the next
+    shard should begin.  Files that turn out right become shards by a new name; of the others the
+    shards are copied.  So a wrong guess costs time, and changes nothing.
 
     Args:
-        path: the file.
-        reached: ``(records, bytes)`` of an interrupted run, to go on from; what is behind them is cut off.
+        folder: where the files are.
+        name: which they begin with.
+        rule: how many shards there are to be.
+        expected: how many records will come, as far as is known.
+        look_at: guess when so many bytes are there.
+        reached: of an interrupted run, to go on from; what is behind it is cut off.
 
     Attributes:
-        num_bytes: of all records, without what the file has around them.
+        num_bytes: of all records, without what the files have around them.
 
     Raises:
-        SnapshotCorrupt: the file does not have what it should go on from.
-        SinkError: it can't be written.
+        SnapshotCorrupt: a file does not have what it should go on from.
+        SinkError: they can't be written.
     """
 
-    def __init__(self, path: Path, reached: Sequence[int] | None = None) -> None:
-        self._path = path
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        rule: ShardRule,
+        *,
+        expected: int | None = None,
+        look_at: int = 0,
+        reached: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._folder, self._name = folder, name
+        self._rule = rule
+        self._expected, self._look_at = expected, look_at
         self._sizes = array.array("Q")
+        self._starts = [0]  # the first record of each file
+        self._planned: list[int] | None = None if expected else []  # where further files begin
         self.num_bytes = 0
         self._file: BinaryIO | None = None
-        try:
-            self._file = open(path, "r+b" if reached else "w+b", buffering=_BUFFER)
-            if reached:
-                self._go_on(self._file.fileno(), *reached)
-                self._file.seek(0, os.SEEK_END)
-        except FileNotFoundError as cause:
-            raise SnapshotCorrupt(f"{path}: missing, it can't be gone on from; start over") from cause
-        except OSError as cause:
-            raise self._sink_error(cause) from cause
-        except BaseException:
-            self.close()
-            raise
+        if reached is None:
+            self._file = self._open(0)
+        else:
+            self._go_on(reached)
 
     def __len__(self) -> int:
         """How many records there are."""
         return len(self._sizes)
 
     @property
-    def reached(self) -> list[int]:
-        """Records and bytes, for :meth:`RecordSpool` to go on from after :meth:`sync`."""
-        return [len(self._sizes), self.num_bytes]
+    def files(self) -> list[Path]:
+        """Those written so far."""
+        return [self._path(i) for i in range(len(self._starts))]
 
     def append(self, record: bytes) -> None:
         """Write one record.
@@ -69,6 +88,7 @@ class RecordSpool:
         Raises:
             SinkError: the disk is full, for one.
         """
+        self._turn_over()
         assert self._file is not None
         size = len(record).to_bytes(8, "little")
         try:
@@ -80,43 +100,49 @@ class RecordSpool:
         self._sizes.append(len(record))
         self.num_bytes += len(record)
 
-    def sync(self) -> None:
-        """Force what was written to the disk."""
+    def checkpoint(self) -> dict[str, Any]:
+        """Force what was written to the disk; what is returned is `reached` of another spool."""
         assert self._file is not None
         try:
             self._file.flush()
             os.fsync(self._file.fileno())
+            for path in self.files[:-1]:
+                sync_file(path)
         except OSError as cause:
             raise self._sink_error(cause) from cause
+        return {
+            "records": len(self._sizes),
+            "bytes": self.num_bytes,
+            "starts": list(self._starts),
+            "planned": self._planned,
+        }
 
-    def cut(self, lengths: Sequence[int], files: Sequence[Path]) -> Callable[[], None]:
-        """Copy all shards but the first one off; what is returned makes the first one of what is left.
+    def cut(self, lengths: Sequence[int], shards: Sequence[Path]) -> Callable[[], None]:
+        """Copy the shards that no file is yet; what is returned renames the others, and removes the rest.
 
         Args:
             lengths: records of each shard.
-            files: where they go.
+            shards: where they go.
         """
-        assert self._file is not None and sum(lengths) == len(self) and len(lengths) == len(files)
-        ends = list(itertools.accumulate((size + FRAME_BYTES for size in self._sizes), initial=0))
-        edges = [ends[i] for i in itertools.accumulate(lengths, initial=0)]
+        assert self._file is not None and sum(lengths) == len(self) and len(lengths) == len(shards)
         try:
             self._file.flush()
-            for file, start, end in list(zip(files, edges, edges[1:], strict=False))[1:]:
-                with open(file, "wb", buffering=0) as shard:
-                    copy_range(self._file.fileno(), shard.fileno(), start, end - start)
+            self.close()
+            edges = list(itertools.accumulate(lengths, initial=0))
+            places = self._places()
+            whole = {(start, stop): i for i, (start, stop) in enumerate(itertools.pairwise([*self._starts, len(self)]))}
+            renamed: dict[int, Path] = {}
+            kept = -1
+            for shard, (start, stop) in zip(shards, itertools.pairwise(edges), strict=True):
+                if (start, stop) in whole:
+                    renamed[whole[(start, stop)]] = shard
+                elif start == 0 and stop <= [*self._starts, len(self)][1]:
+                    renamed[0], kept = shard, places[stop - 1] + self._sizes[stop - 1] + FRAME_BYTES
+                else:
+                    self._copy(shard, start, stop, places)
         except (OSError, EOFError) as cause:
             raise self._sink_error(cause) from cause
-
-        def finish() -> None:
-            assert self._file is not None
-            try:
-                self._file.truncate(edges[1])
-                self.close()
-                os.rename(self._path, files[0])
-            except OSError as cause:
-                raise self._sink_error(cause) from cause
-
-        return finish
+        return lambda: self._finish(renamed, kept)
 
     def close(self) -> None:
         """Let go of the file; idempotent."""
@@ -125,20 +151,104 @@ class RecordSpool:
             with contextlib.suppress(OSError):  # what could not be written is being given up
                 file.close()
 
-    def _go_on(self, handle: int, count: int, num_bytes: int) -> None:
+    def remove(self) -> None:
+        """Let go of the files, and remove them."""
+        self._finish({}, -1)
+
+    def _finish(self, renamed: Mapping[int, Path], kept: int) -> None:
+        self.close()
+        try:
+            if kept >= 0:
+                os.truncate(self._path(0), kept)
+            for i, path in enumerate(self.files):
+                if i in renamed:
+                    os.rename(path, renamed[i])
+                else:
+                    path.unlink()
+        except OSError as cause:
+            raise self._sink_error(cause) from cause
+
+    def _turn_over(self) -> None:
+        """Guess where shards begin, once enough is there; begin a new file where one does."""
+        if self._planned is None and self.num_bytes >= self._look_at and self._sizes:
+            assert self._expected is not None
+            total = self.num_bytes * self._expected // len(self._sizes)
+            count = max(1, min(self._rule(total, self._expected), self._expected))
+            starts = list(itertools.accumulate(shard_lengths(self._expected, count)))[:-1]
+            self._planned = starts if not starts or starts[0] >= len(self._sizes) else []
+        if not self._planned or self._planned[0] != len(self._sizes):
+            return
+        self._planned.pop(0)
+        assert self._file is not None
+        try:
+            self._file.flush()
+        except OSError as cause:
+            raise self._sink_error(cause) from cause
+        self.close()
+        self._file = self._open(len(self._starts))
+        self._starts.append(len(self._sizes))
+
+    def _places(self) -> array.array[int]:
+        """Where each record begins in its file."""
+        places = array.array("Q")
+        for start, stop in itertools.pairwise([*self._starts, len(self)]):
+            at = 0
+            for size in self._sizes[start:stop]:
+                places.append(at)
+                at += size + FRAME_BYTES
+        return places
+
+    def _copy(self, shard: Path, start: int, stop: int, places: array.array[int]) -> None:
+        """Records `start` up to (not with) `stop` out of the files that they are in."""
+        with open(shard, "wb", buffering=0) as target:
+            while start < stop:
+                i = bisect.bisect_right(self._starts, start) - 1
+                end = min(stop, [*self._starts[1:], len(self)][i])
+                last = places[end - 1] + self._sizes[end - 1] + FRAME_BYTES
+                with open(self._path(i), "rb", buffering=0) as source:
+                    copy_range(source.fileno(), target.fileno(), places[start], last - places[start])
+                start = end
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{self._name}-{number:05d}"
+
+    def _open(self, number: int, mode: str = "w+b") -> BinaryIO:
+        try:
+            return open(self._path(number), mode, buffering=_BUFFER)  # type: ignore[return-value]
+        except FileNotFoundError as cause:
+            raise SnapshotCorrupt(f"{self._path(number)}: missing, it can't be gone on from; start over") from cause
+        except OSError as cause:
+            raise self._sink_error(cause) from cause
+
+    def _go_on(self, reached: Mapping[str, Any]) -> None:
         """Find the records again, and cut off what is behind them."""
-        at = 0
-        for _ in range(count):
-            header = os.pread(handle, _HEADER, at)
-            size = int.from_bytes(header[:8], "little")
-            if len(header) < _HEADER or masked_crc(header[:8]) != int.from_bytes(header[8:], "little"):
-                raise SnapshotCorrupt(f"{self._path}: damaged at byte {at}, it can't be gone on from; start over")
-            self._sizes.append(size)
-            at += size + FRAME_BYTES
+        self._starts = list(reached["starts"])
+        self._planned = reached["planned"] if self._expected else []
+        for number, (start, stop) in enumerate(itertools.pairwise([*self._starts, reached["records"]])):
+            self.close()
+            self._file = self._open(number, "r+b")
+            try:
+                _find(self._file.fileno(), stop - start, self._path(number), self._sizes)
+                self._file.seek(0, os.SEEK_END)
+            except OSError as cause:
+                raise self._sink_error(cause) from cause
         self.num_bytes = sum(self._sizes)
-        if self.num_bytes != num_bytes or os.fstat(handle).st_size < at:
-            raise SnapshotCorrupt(f"{self._path}: shorter than it was, it can't be gone on from; start over")
-        os.ftruncate(handle, at)
+        if self.num_bytes != reached["bytes"]:
+            raise SnapshotCorrupt(f"{self._path(0)}: other records than before; start over")
 
     def _sink_error(self, cause: OSError | EOFError) -> SinkError:
-        return SinkError(f"{self._path}: {getattr(cause, 'strerror', None) or cause}")
+        return SinkError(f"{self._path(len(self._starts) - 1)}: {getattr(cause, 'strerror', None) or cause}")
+
+
+def _find(handle: int, count: int, path: Path, sizes: array.array[int]) -> None:
+    """Append the sizes of `count` records, and cut off what is behind them."""
+    at = 0
+    for _ in range(count):
+        header = os.pread(handle, _HEADER, at)
+        if len(header) < _HEADER or masked_crc(header[:8]) != int.from_bytes(header[8:], "little"):
+            raise SnapshotCorrupt(f"{path}: damaged at byte {at}, it can't be gone on from; start over")
+        sizes.append(int.from_bytes(header[:8], "little"))
+        at += sizes[-1] + FRAME_BYTES
+    if os.fstat(handle).st_size < at:
+        raise SnapshotCorrupt(f"{path}: shorter than it was, it can't be gone on from; start over")
+    os.ftruncate(handle, at)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from typing import Final
 
-__all__ = ["FRAME_BYTES", "number_of_shards", "shard_lengths"]
+__all__ = ["FRAME_BYTES", "MIN_SHARD", "number_of_shards", "shard_lengths"]
 
 FRAME_BYTES: Final = 16
 """What a TFRecord file has around every record."""
