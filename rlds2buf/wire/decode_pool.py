@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,8 +28,9 @@ _MOST_THREADS = 32
 class DecodePool:
     """A few threads, made when the first pictures come; a context manager.
 
-    With one thread (or on a machine with one core) there are none: pictures are decoded by whoever
-    asks for them.  The same goes for a process forked off while the pool was at work.
+    Whoever asks for pictures that nobody has begun with decodes them itself, and counts as one of
+    the threads.  So with one thread (or on a machine with one core) there is no other; nor is there
+    in a process forked off while the pool was at work.
 
     Args:
         threads: how many; None: one for each core that this process may use.
@@ -54,7 +55,7 @@ class DecodePool:
         pending = PendingFrames(files, image)
         if self.threads > 1 and files and os.getpid() == self._process:
             if self._executor is None:
-                self._executor = ThreadPoolExecutor(self.threads, "rlds2buf-images")
+                self._executor = ThreadPoolExecutor(self.threads - 1, "rlds2buf-images")
             pending.start(self._executor)
         return pending
 
@@ -88,7 +89,7 @@ class PendingFrames:
         self._files = files
         self._image = image
         self._out: np.ndarray | None = None
-        self._jobs: list[Future[list[np.ndarray]]] = []
+        self._jobs: list[tuple[_Job, Future[_Found]]] = []
         self._process = os.getpid()
         self.nbytes = _nbytes(files, image)
 
@@ -98,9 +99,8 @@ class PendingFrames:
             self._out = self._allocated()
         except DamagedImage:
             return  # said by result(), whose turn it is to say so
-        for start, stop in _pieces(self._files):
-            out = None if self._out is None else self._out[start:stop]
-            self._jobs.append(executor.submit(_decode, self._files[start:stop], self._image, out, start))
+        for job in self._cut():
+            self._jobs.append((job, executor.submit(job.run)))
 
     def result(self) -> np.ndarray:
         """``[N, height, width, channels]``, or ``[N] object`` where the shapes differ.
@@ -109,14 +109,27 @@ class PendingFrames:
             DamagedImage: says which is the first one damaged.
             SourceError: it took more than ten minutes.
         """
-        if not self._jobs or os.getpid() != self._process:
-            self._out = self._allocated()
-            frames = _decode(self._files, self._image, self._out, 0)
+        if self._jobs and os.getpid() == self._process:
+            # What still waits for a thread is done here, and then waited for what does not.
+            mine = [job.run() if future.cancel() else None for job, future in self._jobs]
+            found = [_wait(job[1]) if done is None else done for job, done in zip(self._jobs, mine, strict=True)]
         else:
-            frames = [frame for job in self._jobs for frame in _wait(job)]
+            self._out = self._allocated()
+            found = [job.run() for job in self._cut()]
+        frames: list[np.ndarray] = []
+        for part in found:
+            if isinstance(part, DamagedImage):
+                raise part
+            frames += part
         if self._out is not None:
             return self._out
         return stack_frames(frames) if frames else np.empty((0, *self._empty_shape()), self._image.dtype)
+
+    def _cut(self) -> Iterator[_Job]:
+        for start, stop in _pieces(self._files):
+            yield _Job(
+                self._files[start:stop], self._image, None if self._out is None else self._out[start:stop], start
+            )
 
     def _allocated(self) -> np.ndarray | None:
         """Room for all pixels, if their shape is known beforehand."""
@@ -132,18 +145,30 @@ class PendingFrames:
         return tuple(0 if n is None else n for n in self._image.out_shape)
 
 
-def _decode(files: Sequence[bytes], image: Image, out: np.ndarray | None, first: int) -> list[np.ndarray]:
-    try:
-        frames = decode_frames(files, image, out)
-    except DamagedImage as error:
-        error.frame += first
-        raise
-    return frames if out is None else []
+_Found = list[np.ndarray] | DamagedImage
 
 
-def _wait(job: Future[list[np.ndarray]]) -> list[np.ndarray]:
+class _Job(NamedTuple):
+    """Some of a column's files; `first` is the number of the first one."""
+
+    files: Sequence[bytes]
+    image: Image
+    out: np.ndarray | None
+    first: int
+
+    def run(self) -> _Found:
+        """The frames, none of them if they are in `out`; or what is wrong, for whoever comes to it."""
+        try:
+            frames = decode_frames(self.files, self.image, self.out)
+        except DamagedImage as error:
+            error.frame += self.first
+            return error
+        return frames if self.out is None else []
+
+
+def _wait(future: Future[_Found]) -> _Found:
     try:
-        return job.result(_TIMEOUT_S)
+        return future.result(_TIMEOUT_S)
     except FutureTimeout as cause:
         raise SourceError(f"decoding a few pictures took more than {_TIMEOUT_S:.0f} s") from cause
 

@@ -53,11 +53,8 @@ def decode_frames(files: Sequence[bytes], image: Image, out: np.ndarray | None =
         DamagedImage: one of them is not, or damaged; says which.
     """
     direct = None if image.size is not None else out
-    frames: list[np.ndarray | None] = [None] * len(files)
     turbo = turbo_decoder() if image.dtype == np.uint8 else None
-    if turbo is not None:
-        for i, file in enumerate(files):
-            frames[i] = turbo.frame(file, image, None if direct is None else direct[i])
+    frames: list[np.ndarray | None] = [None] * len(files) if turbo is None else turbo.frames(files, image, direct)
     left = [i for i, frame in enumerate(frames) if frame is None]
     if left:
         try:

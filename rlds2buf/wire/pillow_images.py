@@ -124,6 +124,8 @@ def _open(data: bytes, image: Image) -> Any:
 
 def size_fault(height: int, width: int, image: Image) -> str | None:
     """What is wrong with a file of so many pixels; asked before any of them is decoded."""
+    if (height, width) == image.shape[:2] and height * width <= _MAX_PIXELS:
+        return None
     if width * height > _MAX_PIXELS:
         return f"not an image of sane size: {height} x {width} pixels"
     if any(want not in (None, have) for have, want in zip((height, width), image.shape, strict=False)):
@@ -151,6 +153,8 @@ def _chroma_layout(image: Any, channels: int) -> _Layout | None:
     """
     if image.format != "JPEG" or channels != 3 or image.mode != "RGB" or _is_rgb_inside(image):
         return None
+    if not all(layer[1] and layer[2] for layer in image.layer):
+        return None  # damaged, as decoding will tell
     across = max(layer[1] for layer in image.layer)
     down = max(layer[2] for layer in image.layer)
     factors = tuple((across // layer[1], down // layer[2]) for layer in image.layer)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import functools
 import io
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,11 +20,12 @@ from rlds2buf.wire.pillow_images import has_too_many_scans, pillow_frames, size_
 
 __all__ = ["TurboDecoder", "turbo_decoder"]
 
-_COLORS = {1: "GRAY", 3: "RGB"}
+_COLORS: Final[dict[int | None, str]] = {1: "GRAY", 3: "RGB"}
+_QUICK: Final = 1 << 29  # bytes times pixels
 
 
 class TurboDecoder:
-    """Decodes one JPEG file at a time.
+    """Decodes JPEG files.
 
     Args:
         simplejpeg: the module.
@@ -33,20 +35,41 @@ class TurboDecoder:
         self._header = simplejpeg.decode_jpeg_header
         self._decode = simplejpeg.decode_jpeg
 
-    def frame(self, file: bytes, image: Image, out: np.ndarray | None = None) -> np.ndarray | None:
-        """The pixels ``[height, width, channels] uint8``, or None where Pillow should have a look.
+    def frames(self, files: Sequence[bytes], image: Image, out: np.ndarray | None = None) -> list[np.ndarray | None]:
+        """The pixels ``[height, width, channels] uint8`` of each file, or None where Pillow should have a look.
 
         Args:
-            file: anything; None comes of what is no JPEG.
-            image: the shape that it should have.
-            out: where to put them, of that shape; it is what is returned then.
+            files: anything; None comes of what is no JPEG.
+            image: the shape that they should have.
+            out: where to put them, ``[len(files), *image.shape]``.
         """
-        channels = image.shape[2]
-        if channels not in _COLORS or not file.startswith(b"\xff\xd8") or has_too_many_scans(file):
+        if image.shape[2] not in _COLORS:
+            return [None] * len(files)
+        frames: list[np.ndarray | None] = []
+        before, frame = b"", None
+        for i, file in enumerate(files):
+            target = None if out is None else out[i]
+            if file != before or frame is None:
+                frame = self._frame(file, image, target)
+            elif target is None:
+                frame = frame.copy()
+            else:  # a camera that is not there, or shows nothing new
+                target[...] = frame
+                frame = target
+            frames.append(frame)
+            before = file
+        return frames
+
+    def _frame(self, file: bytes, image: Image, out: np.ndarray | None) -> np.ndarray | None:
+        if not file.startswith(b"\xff\xd8"):
             return None
+        channels = image.shape[2]
         try:
             height, width, space, sampling = self._header(file)
             if not _is_known(space, sampling, channels) or size_fault(height, width, image) is not None:
+                return None
+            # Short files of few pixels can't keep a decoder busy, however many scans they claim.
+            if len(file) * height * width > _QUICK and has_too_many_scans(file):
                 return None
             pixels: np.ndarray = self._decode(file, _COLORS[channels], fastdct=True, buffer=out)
         except (ValueError, RuntimeError, MemoryError):
@@ -54,7 +77,7 @@ class TurboDecoder:
         return pixels if out is None else out
 
 
-def _is_known(space: str, sampling: str, channels: int) -> bool:
+def _is_known(space: str, sampling: str, channels: int | None) -> bool:
     """Whether it is of a kind that has been compared: not CMYK, nor gray made of RGB inside."""
     return sampling != "unknown" and (space in ("YCbCr", "Gray") or (space == "RGB" and channels == 3))
 
@@ -74,7 +97,7 @@ def _agrees(decoder: TurboDecoder) -> bool:
     for sampling in ("4:4:4", "4:2:2", "4:2:0", None):
         file, image = _sample(sampling)
         (expected,) = pillow_frames([file], image)
-        found = decoder.frame(file, image)
+        (found,) = decoder.frames([file], image)
         if found is None or not np.array_equal(found, expected):
             return False
     return True
