@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import shutil
 import time
 import zlib
 from collections.abc import Mapping
@@ -15,7 +14,8 @@ import numpy as np
 
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import SinkError, SnapshotExists
+from rlds2buf.errors import SinkError
+from rlds2buf.files.partial import PartialFolder
 from rlds2buf.sinks.base import Sink
 from rlds2buf.sinks.reverb_keys import KeyMaker
 from rlds2buf.sinks.reverb_pattern import Pattern
@@ -44,11 +44,11 @@ class ReverbCheckpointSink(Sink):
     ``.NAME.partial`` beside the target.
 
     Args:
-        path: the checkpointer's folder; it must not be there, or hold nothing.
+        path: the checkpointer's folder; unless it is to be replaced, it must not be there, or hold nothing.
         table: the table's settings; its `max_size` None stands for as many items as are written.
         pattern: what items an episode becomes.
         priority, chunk_length: as for :class:`~rlds2buf.sinks.reverb_table.ReverbTableSink`.
-        overwrite: replace what is there, once the new one is whole.
+        overwrite: replace the checkpoints that are there, once the new one is whole.
 
     Raises:
         ValueError: an argument is out of range.
@@ -77,7 +77,7 @@ class ReverbCheckpointSink(Sink):
         self._chunk_length = chunk_length
         self._overwrite = overwrite
         self._target = Path(self.name)
-        self._part = self._target.with_name(f".{self._target.name}.partial")
+        self._part: PartialFolder | None = None
         self._files: list[_Records] = []
         self._builder: RequestBuilder | None = None
         self._signature: Any = None
@@ -89,11 +89,10 @@ class ReverbCheckpointSink(Sink):
         """Make the part folder.
 
         Raises:
-            SnapshotExists: the target is there already.
+            SnapshotExists: the target is there already (an empty folder is not), or something else than
+                checkpoints is, which is never replaced; or another process is writing it.
             SinkError: the files can't be written, or the data lack a field.
         """
-        if self._target.exists() and not self._overwrite and (not self._target.is_dir() or any(self._target.iterdir())):
-            raise SnapshotExists(f"{self.name}: is there already; name another folder, or overwrite it")
         self._spec = spec
         self.pattern.reset()
         try:
@@ -109,10 +108,16 @@ class ReverbCheckpointSink(Sink):
         self._keys = KeyMaker(provenance, self.table.name, self.pattern.text, self._chunk_length)
         self._written = self._items = 0
         self._clock = time.time_ns()
+        self._part = PartialFolder(
+            self._target,
+            provenance=provenance,
+            overwrite=self._overwrite or _is_empty(self._target),
+            replaceable=lambda path: _is_empty(path) or bool(_checkpoints(path)),
+            what="a folder of Reverb checkpoints",
+        )
         try:
-            shutil.rmtree(self._part, ignore_errors=True)
-            folder = self._part / _time_name(self._clock)
-            folder.mkdir(parents=True)
+            folder = self._part.folder / _time_name(self._clock)
+            folder.mkdir()
             # Chunks are compressed already, items and tables are not.
             self._files = [_Records(folder / name, level) for name, level in zip(FILES, (1, 1, 0), strict=True)]
         except OSError as cause:
@@ -159,7 +164,7 @@ class ReverbCheckpointSink(Sink):
 
     def commit(self) -> None:
         """Write the table and DONE, sync everything, and move the folder to its place."""
-        assert self._builder is not None, "commit before open"
+        assert self._builder is not None and self._part is not None, "commit before open"
         self._builder.flush()
         tables = self._files[0]
         tables.write(frame(self.table.checkpoint(self._items, self._signature).SerializeToString()))
@@ -168,10 +173,9 @@ class ReverbCheckpointSink(Sink):
                 file.close()
             done = tables.path.parent / "DONE"
             done.touch()
-            _sync(done.parent)
-            self._move()
         except OSError as cause:
             raise SinkError(f"{self.name}: {cause.strerror}") from cause
+        self._part.publish()
         self._files, self._builder = [], None
 
     def abort(self) -> None:
@@ -179,7 +183,8 @@ class ReverbCheckpointSink(Sink):
         for file in self._files:
             file.discard()
         self._files, self._builder = [], None
-        shutil.rmtree(self._part, ignore_errors=True)
+        if self._part is not None:
+            self._part.close()
 
     def _take(self, request: Request) -> None:
         _, items, chunks = self._files
@@ -190,17 +195,6 @@ class ReverbCheckpointSink(Sink):
         # A server that writes its own checkpoint of these items sorts them by time.
         start, self._clock = self._clock, self._clock + count
         return np.arange(start, self._clock, dtype=np.int64)
-
-    def _move(self) -> None:
-        old = None
-        if self._target.exists():
-            old = self._target.with_name(f".{self._target.name}.replaced")
-            shutil.rmtree(old, ignore_errors=True)
-            os.rename(self._target, old)
-        os.rename(self._part, self._target)
-        _sync(self._target.parent)
-        if old is not None:
-            shutil.rmtree(old, ignore_errors=True)
 
 
 class _Records:
@@ -238,9 +232,13 @@ def _time_name(nanoseconds: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest:09d}+00:00"
 
 
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
+
+
+def _checkpoints(path: Path) -> list[Path]:
+    """The checkpoints in a checkpointer's folder; those alone."""
+    if not path.is_dir():
+        return []
+    inside = list(path.iterdir())
+    return inside if all((each / FILES[0]).is_file() for each in inside) else []

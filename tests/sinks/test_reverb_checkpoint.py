@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import rlds2buf
-from rlds2buf import convert, open_source, write_checkpoint
+from rlds2buf import convert, errors, open_source, write_checkpoint
 from rlds2buf.sinks.base import Sink
 from rlds2buf.sinks.detect import open_sink
 from rlds2buf.sinks.reverb_checkpoint import ReverbCheckpointSink
 from rlds2buf.sinks.reverb_patterns import make_pattern
+from rlds2buf.sinks.reverb_tables import TableSpec
 from tests.buffers.numbered import episode
 from tests.contracts.sink import SinkContract
 from tests.contracts.source import MakeSource, SourceContract
@@ -89,3 +90,32 @@ def test_a_folder_of_checkpoints_gives_the_latest(tmp_path):
     assert open_source(tmp_path / "a").num_episodes == 44
     with pytest.raises(rlds2buf.SourceFormatError):
         open_source(tmp_path / "b")
+
+
+def test_only_checkpoints_are_replaced(tmp_path):
+    target = tmp_path / "seed"
+    target.mkdir()  # empty: as good as none
+    write_checkpoint(GIVEN[:1], target)
+    (first,) = target.iterdir()
+    with pytest.raises(errors.SnapshotExists, match="is there already"):
+        write_checkpoint(GIVEN[:1], target)
+    write_checkpoint(GIVEN[:1], target, overwrite=True)
+    (second,) = target.iterdir()
+    assert second.name > first.name
+    (target / "holiday.jpg").write_bytes(b"a picture")
+    for overwrite in (False, True):
+        with pytest.raises(errors.SnapshotExists):
+            write_checkpoint(GIVEN[:1], target, overwrite=overwrite)
+    assert (target / "holiday.jpg").read_bytes() == b"a picture" and second.is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["seed"]
+
+
+def test_two_at_once(tmp_path):
+    sink = ReverbCheckpointSink(tmp_path / "seed", TableSpec("replay"))
+    with open_source(GIVEN[:1]) as source:
+        sink.open(source.spec, {"source": "a", "fingerprint": "b", "options": {}})
+    with pytest.raises(errors.SnapshotExists, match="another process"):
+        write_checkpoint(GIVEN[:1], tmp_path / "seed")
+    sink.abort()
+    write_checkpoint(GIVEN[:1], tmp_path / "seed")
+    assert [path.name for path in tmp_path.iterdir()] == ["seed"]

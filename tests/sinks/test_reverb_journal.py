@@ -123,3 +123,12 @@ def test_without_a_path_it_only_remembers():
     journal.acknowledge(0, [(1, 2)])
     assert journal.servers[0].items == 2
     journal.close()
+
+
+def test_a_kill_before_anything_was_sent_leaves_the_choices(path):
+    Journal(path, HEADER, 2).close()  # as push opens it, before the first item goes out
+    with pytest.raises(SinkError, match='table: "replay" there, "other" now'):
+        Journal(path, {**HEADER, "table": "other"}, 2)
+    with pytest.raises(SinkError, match="options: null there"):
+        Journal(path, {**HEADER, "options": {"on_invalid": "skip"}}, 2)
+    assert lines(path) == [{"rlds2buf_push": 1, **HEADER, "servers": ["a:1", "b:2"]}]
