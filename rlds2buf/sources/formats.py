@@ -147,6 +147,8 @@ def _is_d3rlpy_v1(look: Look) -> bool:
 FORMATS = (
     Format("rlds", "an RLDS folder of TFDS", "rlds_dir", "RldsDirSource", _is_rlds, has_splits=True),
     Format("minari", "a Minari dataset", "minari_dir", "MinariDirSource", _is_minari),
+    # Nothing in such files tells how to read them, so they are read where this format is asked for.
+    Format("tf-example", "raw tf.train.Example records", "tf_example", "TfExampleSource", lambda look: False),
     Format("robomimic", "a robomimic file", "robomimic_hdf5", "RobomimicHdf5Source", _is_robomimic, has_splits=True),
     Format("d3rlpy", "a dataset file of d3rlpy 2", "d3rlpy_h5", "D3rlpyH5Source", _is_d3rlpy),
     Format("d3rlpy-v1", "a dataset file of d3rlpy 1", "d3rlpy_v1", "D3rlpyV1Source", _is_d3rlpy_v1),
@@ -199,11 +201,14 @@ def _is_tfds_shard(look: Look) -> bool:
     return bool(_SHARD.match(look.path.name)) and look.path.is_file()
 
 
+_RAW_ADVICE = 'format="tf-example" with features= reads records whose features you can name'
+
+
 def _shard_advice(look: Look) -> str:
     parent = look.path.parent
     if (parent / "features.json").is_file():
         return f"one shard of an RLDS folder; name the folder: {parent}"
-    return "one shard of an RLDS folder, without the features.json that tells how to read it"
+    return f"one shard of an RLDS folder, without the features.json that tells how to read it; {_RAW_ADVICE}"
 
 
 REFUSALS = (
@@ -226,7 +231,11 @@ REFUSALS = (
     Refusal(_is_tfds_shard, _shard_advice),
     Refusal(
         lambda look: any(_SHARD.match(name) for name in look.names),
-        lambda look: "record shards without the features.json that tells how to read them",
+        lambda look: f"record shards without the features.json that tells how to read them; {_RAW_ADVICE}",
+    ),
+    Refusal(
+        lambda look: look.path.is_file() and look.is_tfrecord(),
+        lambda look: f"TFRecords, which do not tell what they hold; {_RAW_ADVICE}",
     ),
 )
 """What is recognised and not read; asked where no format fits."""
