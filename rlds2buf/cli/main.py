@@ -68,6 +68,9 @@ def _run(given: list[str]) -> int:
         BrokenPipeError: nobody reads the output any more.
     """
     try:
+        if not given:  # versions of click differ in what they do then
+            click.echo(cli.get_help(click.Context(cli, info_name="rlds2buf")), err=True)
+            return failures.USAGE
         with cli.make_context("rlds2buf", given) as ctx:
             cli.invoke(ctx)
         code = 0
@@ -89,9 +92,6 @@ def _say(error: BaseException, *, as_json: bool) -> None:
         traceback.print_exception(error)
     if as_json:
         output.print_json(failures.as_json(error))
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):  # its message is the whole help
-        click.echo(error.format_message(), err=True)
-        return
     if isinstance(error, click.UsageError) and error.ctx is not None:
         click.echo(error.ctx.get_usage(), err=True)
         click.echo(f"Try '{error.ctx.command_path} --help' for help.", err=True)
