@@ -68,10 +68,14 @@ class RecordSpool:
         self._planned: list[int] | None = None if expected else []  # where further files begin
         self.num_bytes = 0
         self._file: BinaryIO | None = None
-        if reached is None:
-            self._file = self._open(0)
-        else:
-            self._go_on(reached)
+        try:
+            if reached is None:
+                self._file = self._open(0)
+            else:
+                self._go_on(reached)
+        except BaseException:
+            self.close()
+            raise
 
     def __len__(self) -> int:
         """How many records there are."""

@@ -122,6 +122,8 @@ def _feature_of(field: FieldSpec, images: str) -> FeatureTree:
     if by_shape and name == _NEVER_AS_BYTES:
         outer = _outer_axes(shape)
         return _in_sequences(Tensor(shape[outer:], dtype, stored=name), outer)
+    if None in shape:  # beside a length of 0 another one can't be told from the number of bytes
+        shape = tuple(length or None for length in shape)
     large = dtype.kind in "biu" and not by_shape and math.prod(shape) >= _LARGE_ROW  # type: ignore[arg-type]
     encoded = by_shape or name in _ONLY_AS_BYTES or (large and name != _NEVER_AS_BYTES)
     return Tensor(shape, dtype, "bytes" if encoded else "none", name)
