@@ -53,7 +53,7 @@ HEAVY = {
     "llvmlite": "kernels/",
     "h5py": "sources/hdf5_file.py sinks/hdf5_file.py",
     "array_record": "wire/array_record.py",
-    "pyarrow": "sources/arrow_columns.py",
+    "pyarrow": "sources/arrow_columns.py sources/parquet_columns.py",
     "PIL": "wire/pillow_images.py wire/turbo_images.py wire/resize.py sources/minari_episode.py",
     "simplejpeg": "wire/turbo_images.py",
     "tensorflow": "sources/rlds_dataset.py rlds_to_reverb.py rlds_to_reverb_graph.py buffers/tensors.py",

@@ -37,6 +37,10 @@ def open_source(uri: Any, *, split: str | None = None, format: str | None = None
     a Reverb checkpoint, or a checkpointer's folder       ``reverb-checkpoint``  ``ReverbCheckpointSource``
     TFRecord files, a folder or a glob of them            ``tf-example``         ``TfExampleSource``
     a saved buffer that holds episodes                    ``buffer``             ``BufferDirSource``
+    an .npz, a folder of them, or of .npy files           ``npz``                ``StepLogNpzSource``
+    JSON Lines, a step or an episode a line               ``jsonl``              ``StepLogJsonSource``
+    CSV with a header, a row a step                       ``csv``                ``StepLogCsvSource``
+    Parquet, a row a step                                 ``parquet``            ``StepLogParquetSource``
     a ``tf.data.Dataset`` of RLDS episodes                ``tf.data``            ``RldsDatasetSource``
     a list (or iterator) of episodes or of step lists     ``memory``             ``MemorySource``
     ``reverb://host:port/table``                          ``reverb``             ``ReverbTableSource``

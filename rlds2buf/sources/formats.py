@@ -144,6 +144,22 @@ def _is_d3rlpy_v1(look: Look) -> bool:
     return _is_d4rl(look) and bool({"episode_terminals", "discrete_action"} & set(look.hdf5 or ()))
 
 
+def _is_log(*suffixes: str) -> Callable[[Look], bool]:
+    """A file with one of the suffixes, or a folder with nothing but such files."""
+
+    def fits(look: Look) -> bool:
+        if not look.is_folder:
+            return look.path.name.lower().endswith(suffixes) and look.path.is_file()
+        names = [name for name in look.names if name[0] not in "._"]
+        return bool(names) and all(name.lower().endswith(suffixes) for name in names)
+
+    return fits
+
+
+def _is_arrays(look: Look) -> bool:
+    return _is_log(".npz")(look) or (look.is_folder and _is_log(".npy")(look))
+
+
 FORMATS = (
     Format("rlds", "an RLDS folder of TFDS", "rlds_dir", "RldsDirSource", _is_rlds, has_splits=True),
     Format("minari", "a Minari dataset", "minari_dir", "MinariDirSource", _is_minari),
@@ -161,6 +177,13 @@ FORMATS = (
         _is_reverb_checkpoint,
     ),
     Format("buffer", "a saved buffer", "buffer_dir", "BufferDirSource", _is_saved_buffer),
+    # Told by their names alone, so behind all others.
+    Format("npz", "a log of numpy arrays", "step_log_npz", "StepLogNpzSource", _is_arrays),
+    Format("jsonl", "a log in JSON Lines", "step_log_json", "StepLogJsonSource", _is_log(".jsonl", ".ndjson")),
+    Format("csv", "a log in CSV", "step_log_csv", "StepLogCsvSource", _is_log(".csv", ".tsv")),
+    Format(
+        "parquet", "a log in Parquet", "step_log_parquet", "StepLogParquetSource", _is_log(".parquet", ".pq", ".parq")
+    ),
 )
 """What is read from a path; the first that fits is taken."""
 

@@ -1,0 +1,153 @@
+"""The rows of one numpy array in a file, read forward."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from rlds2buf.errors import SourceFormatError, SourceNotFound
+
+__all__ = ["NpyRows"]
+
+_RAISES = (
+    zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, ValueError, KeyError, SyntaxError, TypeError,
+    NotImplementedError, RuntimeError, OverflowError, RecursionError, MemoryError,
+)  # fmt: skip
+"""What zipfile and numpy raise for damaged files; the header is a Python literal."""
+
+_MOST_COMPRESSION = 1032
+_SLACK = 1 << 20
+
+
+class NpyRows:
+    """An array ``[N, ...]`` in an .npy file or an .npz member; only its header is read at first.
+
+    Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+
+    Args:
+        file: the file.
+        member: the member of a zip archive, or None.
+
+    Attributes:
+        shape: the whole array's.
+        dtype: of the columns made from it: native byte order, text as objects (bytes).
+        why: why it makes no column, or None.
+
+    Raises:
+        SourceNotFound, SourceFormatError: it can't be read, or is cut short.
+    """
+
+    def __init__(self, file: Path, member: str | None = None) -> None:
+        self.file = file
+        self._member = member
+        with self._translated(), self._opened() as stream:
+            version = np.lib.format.read_magic(stream)
+            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            self.shape, self._fortran, stored = header(stream)
+            self._start = stream.tell()
+            self._stored: np.dtype = stored
+            self.why = _reason(stored)
+            self.dtype = np.dtype(object) if stored.kind in "SU" else stored.newbyteorder("=")
+            self._check_size()
+
+    def value(self) -> Any:
+        """A single value (``[]``) as a Python value: number, flag or text."""
+        with self._translated(), self._opened() as stream:
+            return np.lib.format.read_array(stream, allow_pickle=False).item()
+
+    @contextlib.contextmanager
+    def reading(self, start: int) -> Iterator[Callable[[int], np.ndarray]]:
+        """A function that gives the next n rows ``[n, ...]``, from row `start` on; until the block ends."""
+        if self._fortran and len(self.shape) > 1:
+            yield self._whole(start)
+            return
+        row_bytes = int(np.prod(self.shape[1:], dtype=np.int64)) * self._stored.itemsize
+        with self._translated():
+            opened = contextlib.ExitStack()
+            stream = opened.enter_context(self._opened())
+            stream.seek(self._start + start * row_bytes)
+
+        def read(count: int) -> np.ndarray:
+            with self._translated():
+                data = stream.read(count * row_bytes)
+                if len(data) != count * row_bytes:
+                    raise SourceFormatError(f"{self._name}: cut short")
+                rows = np.frombuffer(data, self._stored, count * int(np.prod(self.shape[1:], dtype=np.int64)))
+            return self._as_column(rows.reshape(count, *self.shape[1:]))
+
+        with opened:
+            yield read
+
+    def _whole(self, start: int) -> Callable[[int], np.ndarray]:
+        """For arrays stored column by column, which have no rows to read one behind the other."""
+        with self._translated(), self._opened() as stream:
+            array = np.lib.format.read_array(stream, allow_pickle=False)
+        here = start
+
+        def read(count: int) -> np.ndarray:
+            nonlocal here
+            here += count
+            return self._as_column(array[here - count : here])
+
+        return read
+
+    def _as_column(self, rows: np.ndarray) -> np.ndarray:
+        if self._stored.kind not in "SU":
+            return rows.astype(self.dtype, copy=False)
+        out = np.empty(rows.size, object)
+        out[:] = [text if isinstance(text, bytes) else text.encode() for text in rows.ravel().tolist()]
+        return out.reshape(rows.shape)
+
+    def _check_size(self) -> None:
+        """Refuse a header that claims more than the file holds: reading would not end."""
+        size = int(np.prod(self.shape, dtype=object)) * self._stored.itemsize
+        if self._stored.hasobject:
+            return
+        if self._member is None:
+            held = self.file.stat().st_size - self._start
+        else:
+            with zipfile.ZipFile(self.file) as archive:
+                info = archive.getinfo(self._member)
+            held = info.file_size - self._start
+            if info.file_size > info.compress_size * _MOST_COMPRESSION + _SLACK:
+                raise SourceFormatError(f"{self._name}: claims {info.file_size:,} bytes of {info.compress_size:,}")
+        if size > held:
+            raise SourceFormatError(f"{self._name}: {self._stored}{list(self.shape)} is cut short")
+
+    @property
+    def _name(self) -> str:
+        return str(self.file) if self._member is None else f"{self.file}: {self._member}"
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[IO[bytes]]:
+        if self._member is None:
+            with open(self.file, "rb") as stream:
+                yield stream
+            return
+        with zipfile.ZipFile(self.file) as archive, archive.open(self._member) as member:
+            yield member
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except SourceFormatError:
+            raise
+        except FileNotFoundError as cause:
+            raise SourceNotFound(f"{self.file}: no such file") from cause
+        except _RAISES as cause:
+            message = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
+            raise SourceFormatError(f"{self._name}: no readable numpy array ({message[:200]})") from cause
+
+
+def _reason(dtype: np.dtype) -> str | None:
+    if dtype.hasobject:
+        return "holds Python objects, which are pickled and never loaded"
+    return None if dtype.kind in "biufcSU" else f"holds {dtype}, which is no column of steps"
