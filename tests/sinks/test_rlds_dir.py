@@ -463,7 +463,9 @@ class TestGoingOn:
         first.abort()
         with pytest.raises(SnapshotError, match="other options"):
             self.resumable(tmp_path, num_shards=2)
-        assert self.resumable(tmp_path).resumed() == {"read": 1}
+        second = self.resumable(tmp_path)
+        assert second.resumed() == {"read": 1}
+        second.abort()
 
     @pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
     def test_not_from_damaged_files(self, tmp_path: Path, damage: str) -> None:
