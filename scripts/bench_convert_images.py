@@ -95,7 +95,7 @@ def with_size(value: Any, size: int) -> Any:
 
 
 def convert_to_buffer(folder: Path) -> Pass:
-    """The whole way: read, decode, validate and repair (no last step is flagged there), store it in a circular buffer."""
+    """The whole way: read, decode, validate, mend (no last step is flagged there), store in a circular buffer."""
     source = RldsDirSource(folder)
     steps = sum(episode.num_steps for episode in RldsDirSource(folder, images="encoded"))
     buffer = rlds2buf.make_circular(source.spec, steps)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -21,7 +22,11 @@ from rlds2buf.wire.pillow_images import has_too_many_scans, pillow_frames, size_
 __all__ = ["TurboDecoder", "turbo_decoder"]
 
 _COLORS: Final[dict[int | None, str]] = {1: "GRAY", 3: "RGB"}
-_QUICK: Final = 1 << 29  # bytes times pixels
+_HEAD: Final = 1 << 10
+"""How far into a file the size is looked for, where that spares a call."""
+
+_QUICK: Final = 1 << 31
+"""Bytes times pixels: below this, a file can't keep a decoder busy for long, however many scans it has."""
 
 
 class TurboDecoder:
@@ -46,11 +51,16 @@ class TurboDecoder:
         if image.shape[2] not in _COLORS:
             return [None] * len(files)
         frames: list[np.ndarray | None] = []
+        usual = _usual_header(image) if out is not None else None
+        pixels = 1 if usual is None else math.prod(image.shape[:2])  # type: ignore[arg-type]
         before, frame = b"", None
         for i, file in enumerate(files):
             target = None if out is None else out[i]
             if file != before or frame is None:
-                frame = self._frame(file, image, target)
+                if usual is not None and len(file) * pixels <= _QUICK and file.find(usual, 0, _HEAD) > 0:
+                    frame = self._decoded(file, "RGB", target)
+                else:
+                    frame = self._frame(file, image, target)
             elif target is None:
                 frame = frame.copy()
             else:  # a camera that is not there, or shows nothing new
@@ -66,15 +76,30 @@ class TurboDecoder:
         channels = image.shape[2]
         try:
             height, width, space, sampling = self._header(file)
-            if not _is_known(space, sampling, channels) or size_fault(height, width, image) is not None:
-                return None
-            # Short files of few pixels can't keep a decoder busy, however many scans they claim.
-            if len(file) * height * width > _QUICK and has_too_many_scans(file):
-                return None
-            pixels: np.ndarray = self._decode(file, _COLORS[channels], fastdct=True, buffer=out)
+        except (ValueError, RuntimeError):
+            return None
+        if not _is_known(space, sampling, channels) or size_fault(height, width, image) is not None:
+            return None
+        if len(file) * height * width > _QUICK and has_too_many_scans(file):
+            return None
+        return self._decoded(file, _COLORS[channels], out)
+
+    def _decoded(self, file: bytes, colors: str, out: np.ndarray | None) -> np.ndarray | None:
+        try:
+            pixels: np.ndarray = self._decode(file, colors, fastdct=True, buffer=out)
         except (ValueError, RuntimeError, MemoryError):
             return None
-        return pixels if out is None else out
+        if out is None:
+            return pixels
+        return out if pixels.shape == out.shape else None
+
+
+def _usual_header(image: Image) -> bytes | None:
+    """How the header (SOF0) of a baseline JPEG of that size and three components begins: what nearly all are."""
+    height, width, channels = image.shape
+    if channels != 3 or height is None or width is None or max(height, width) >= 1 << 16:
+        return None
+    return b"\xff\xc0\x00\x11\x08" + height.to_bytes(2, "big") + width.to_bytes(2, "big") + b"\x03"
 
 
 def _is_known(space: str, sampling: str, channels: int | None) -> bool:

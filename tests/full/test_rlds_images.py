@@ -6,9 +6,13 @@ import io
 
 import numpy as np
 import pytest
-from PIL import Image
+import simplejpeg
+from PIL import Image as PillowImage
 
-from rlds2buf.wire.images import decode_image
+from rlds2buf.wire.features import Image
+from rlds2buf.wire.images import decode_frames, decode_image
+from rlds2buf.wire.pillow_images import pillow_frames
+from rlds2buf.wire.turbo_images import turbo_decoder
 from tests.full.quiet import tf
 
 RNG = np.random.default_rng(3)
@@ -18,14 +22,14 @@ SHAPES = [(1, 1), (2, 2), (3, 4), (4, 3), (1, 9), (9, 1), (5, 6), (16, 16), (33,
 def pictures(height: int, width: int, channels: int) -> list[np.ndarray]:
     """Noise, and something smooth, where rounding shows."""
     noise = RNG.integers(0, 256, (height, width, channels), np.uint8)
-    small = Image.fromarray(RNG.integers(0, 256, (3, 3, 3), np.uint8))
-    smooth = np.asarray(small.resize((width, height), Image.Resampling.BICUBIC))[..., :channels]
+    small = PillowImage.fromarray(RNG.integers(0, 256, (3, 3, 3), np.uint8))
+    smooth = np.asarray(small.resize((width, height), PillowImage.Resampling.BICUBIC))[..., :channels]
     return [noise, smooth]
 
 
 def jpeg(pixels: np.ndarray, **options) -> bytes:
     file = io.BytesIO()
-    Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(file, "JPEG", **options)
+    PillowImage.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(file, "JPEG", **options)
     return file.getvalue()
 
 
@@ -40,10 +44,18 @@ def swap_axes_of_sampling(data: bytes, height: int, width: int) -> bytes:
 
 
 def assert_equal(data: bytes, channels: int, dtype: type = np.uint8) -> None:
+    """By whatever decodes it here, with the size known and unknown, and by Pillow alone."""
     theirs = tf.image.decode_image(data, channels=channels, dtype=dtype).numpy()
-    mine = decode_image(data, channels, dtype)
-    assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
-    assert np.array_equal(mine, theirs)
+    image = Image(theirs.shape, np.dtype(dtype))
+    into = np.empty((1, *theirs.shape), dtype)
+    decode_frames([data], image, into)
+    for mine in (decode_image(data, channels, dtype), into[0], *pillow_frames([data], image)):
+        assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+        assert np.array_equal(mine, theirs)
+
+
+def test_simplejpeg_is_used():
+    assert turbo_decoder() is not None
 
 
 @pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0", "4:1:1"])
@@ -68,6 +80,23 @@ def test_gray_jpeg(channels):
     for shape in SHAPES:
         for pixels in pictures(*shape, 1):
             assert_equal(jpeg(pixels), channels)
+            if max(shape) < 100:
+                assert_equal(jpeg(pixels, progressive=True), channels)
+
+
+@pytest.mark.parametrize("sampling", ["411", "440"])
+def test_rarer_sampling(sampling):
+    for shape in SHAPES:
+        for pixels in pictures(*shape, 3):
+            file = simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), colorsubsampling=sampling)
+            assert_equal(file, 3)
+            assert_equal(file, 1)
+
+
+def test_restart_markers():
+    for shape in SHAPES:
+        for pixels in pictures(*shape, 3):
+            assert_equal(jpeg(pixels, restart_marker_blocks=2), 3)
 
 
 def test_jpeg_that_holds_rgb():
@@ -85,9 +114,9 @@ def test_jpegs_of_tensorflow():
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
 def test_png(mode, dtype):
-    source = Image.fromarray(pictures(5, 7, 3)[0])
+    source = PillowImage.fromarray(pictures(5, 7, 3)[0])
     if mode == "I;16":
-        image = Image.fromarray(RNG.integers(0, 2**16, (5, 7), np.uint16))
+        image = PillowImage.fromarray(RNG.integers(0, 2**16, (5, 7), np.uint16))
     else:
         image = source.convert(mode)
     file = io.BytesIO()
