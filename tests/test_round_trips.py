@@ -20,7 +20,7 @@ from rlds2buf.sources.base import Source
 from tests.data import DATA
 from tests.differences import assert_only_lost
 
-KINDS = ("memory", "buffer", "minari", "d4rl")
+KINDS = ("memory", "buffer", "minari", "d4rl", "rlds")
 
 ADDED = {"minari": {"metadata/id", "metadata/total_steps", "metadata/open_tail"}}
 """What a format's episodes have of their own."""
