@@ -36,6 +36,10 @@ def realign(episode: Episode, alignment: str) -> Episode:
     and as discount the last one logged, so that a terminated episode still ends in 0.  Observation,
     flags and extras belong to their row and stay.
 
+    A discount that is in RLDS's layout already stays, too: formats that log none have it made up by
+    their reader.  It is told by a 0 on row N-2 of a terminated episode, which no log of the other two
+    layouts holds there, for the episode went on.
+
     Source: https://github.com/google-research/rlds README, "Synthetic datasets".
 
     Args:
@@ -56,10 +60,9 @@ def realign(episode: Episode, alignment: str) -> Episode:
         raise ValueError(f"alignment must be one of {', '.join(ALIGNMENTS)}, got {alignment!r}")
     if alignment == "sar":
         return episode
-    moved = {
-        "reward": nest.map_structure(lambda column: _up(column, 1), episode.reward),
-        "discount": nest.map_structure(_up_repeating, episode.discount),
-    }
+    moved = {"reward": nest.map_structure(lambda column: _up(column, 1), episode.reward)}
+    if not _is_aligned(episode):
+        moved["discount"] = nest.map_structure(_up_repeating, episode.discount)
     if alignment == "ars":
         moved["action"] = nest.map_structure(lambda column: _up(column, 1), episode.action)
     return episode.replace(**moved)
@@ -82,6 +85,14 @@ def shift_reward(episode: Episode, rows: int) -> Episode:
     if rows == 0 or episode.reward is None:
         return episode
     return episode.replace(reward=nest.map_structure(lambda column: _up(column, rows), episode.reward))
+
+
+def _is_aligned(episode: Episode) -> bool:
+    """Whether the discount is in RLDS's layout whatever the rest is in."""
+    discount = episode.discount
+    if not isinstance(discount, np.ndarray) or discount.dtype.kind not in "biuf" or len(discount) < 3:
+        return False
+    return bool(episode.is_terminal[-1]) and not discount[-2].any()
 
 
 def _up(column: Any, rows: int) -> Any:

@@ -55,6 +55,18 @@ class TestFields:
         assert found["action"] == {"shape": [4], "dtype": "float32"} and found["extras/r"]["dtype"] == "float32"
         assert not {"reward", "discount", "extras/infos/qpos", "extras/infos/action_log_probs"} & found.keys()
 
+    def test_the_columns_of_a_log(self, tmp_path: Path, capsys: Capture) -> None:
+        path = tmp_path / "log.csv"
+        rows = [f"{t // 4},{t},{-t},{0.5 * t},{t % 2},{int(t % 4 == 3)},7" for t in range(8)]
+        path.write_text("\n".join(["run,p10,p9,gain,move,over,junk", *rows]) + "\n")
+        how = ["--map", "observation=p*", "reward=gain", "action=move", "terminated=over", "episode=run"]
+        assert fields(capsys, path, *how)["observation"] == {"shape": [2], "dtype": "int64"}
+        done = run(capsys, "convert", path, tmp_path / "b", *how, "--drop", "junk", "--float32", "--min-return", 5)
+        assert done.code == 0 and "filter-min-return  1" in done.out
+        items = rlds2buf.load_buffer(tmp_path / "b").all()
+        assert items.observation.tolist() == [[-t, t] for t in range(4, 8)]
+        assert items.reward.dtype == np.float32 and items.reward.tolist() == [2, 2.5, 3, 3.5]
+
     def test_what_follows_a_value_is_not_always_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert spread(["a", "--map", "x=y", "b", "c=d"], ["--map"]) == ["a", "--map", "x=y", "b", "c=d"]
         assert spread(["--map=x=y", "z=w", "-O", "c=d"], ["--map"]) == ["--map=x=y", "--map", "z=w", "-O", "c=d"]

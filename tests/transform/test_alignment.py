@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2buf import Episode, transitions
+from rlds2buf import Episode, open_source, transitions
 from rlds2buf.core import nest
 from rlds2buf.transform.alignment import ALIGNMENTS, realign, shift_reward
+from tests.data import DATA
 from tests.reference.rows import columns_of, realign_rows, rows_of, shift_rewards
 
 
@@ -65,6 +66,23 @@ def test_a_logger_of_each_kind_gives_the_same_episode(terminal: bool) -> None:
         found = transitions(out)
         assert found.action.tolist() == actions and found.reward.tolist() == rewards
         assert found.next_observation.tolist() == states[1:] and found.discount.tolist() == discounts
+
+
+@pytest.mark.parametrize("alignment", ["ars", "rsa"])
+@pytest.mark.parametrize("rows", [1, 2, 3, 6])
+def test_a_discount_that_a_reader_made_up_is_aligned_already(alignment: str, rows: int) -> None:
+    """As of D4RL's files, which have none: the step into the terminal row has 0, and that row."""
+    discount = np.ones(rows, np.float32)
+    discount[-2:] = 0
+    out = realign(log(rows).replace(discount=discount), alignment)
+    assert out.discount.tolist() == discount.tolist()
+    lasting = realign(log(rows).replace(discount=np.ones(rows), is_terminal=np.zeros(rows, bool)), alignment)
+    assert lasting.discount.tolist() == [1.0] * rows
+
+
+def test_a_file_without_discounts() -> None:
+    for episode in open_source(DATA / "d4rl" / "hopper_medium-v2.hdf5", alignment="rsa"):
+        assert transitions(episode).discount.tolist() == [1.0] * (len(episode) - 2) + [0.0]
 
 
 def test_what_does_not_move_is_shared() -> None:
