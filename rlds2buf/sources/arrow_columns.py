@@ -164,15 +164,25 @@ def _lists(array: Any, field: Any, name: str, depth: int) -> np.ndarray:
     inner = _column(flat, kind.value_field, name, depth + 1)
     if not isinstance(inner, np.ndarray):
         raise SourceFormatError(f"{name}: lists of {kind.value_type} are not read")
-    shape = _shape((field.metadata or {}).get(b"shape"), width)
+    shape = _shape(field.metadata or {}, width)
     return inner.reshape(len(array), *shape, *inner.shape[1:])
 
 
-def _shape(told: bytes | None, width: int) -> tuple[int, ...]:
-    """The recorded shape of one row, ``b"2,3"``; ``(width,)`` where none is recorded."""
+def _shape(metadata: dict[bytes, bytes], width: int) -> tuple[int, ...]:
+    """The recorded shape of one row; ``(width,)`` where none is recorded.
+
+    Minari records ``shape: 2,3`` in its fields; Ray Data gives its tensors a type of its own, which pyarrow
+    alone reads as lists, with the shape as JSON.
+    """
+    told = metadata.get(b"shape")
+    if metadata.get(b"ARROW:extension:name", b"").startswith(b"ray.data.arrow_tensor"):
+        told = metadata.get(b"ARROW:extension:metadata", b"").strip(b"[]")
     if told is None:
         return (width,)
-    shape = tuple(int(part) for part in told.split(b",") if part)
+    try:
+        shape = tuple(int(part) for part in told.split(b",") if part.strip())
+    except ValueError:
+        return (width,)
     if int(np.prod(shape, dtype=np.int64)) != width:
         raise SourceFormatError(f"rows of {width} values can't have the recorded shape {list(shape)}")
     return shape

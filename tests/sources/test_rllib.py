@@ -1,0 +1,352 @@
+"""RLlib's batches: the real files, batches of every kind, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlds2buf import Episode, SourceFormatError, SourceNotFound, SpecMismatch, open_source, transitions
+from rlds2buf.errors import Rlds2bufError
+from rlds2buf.sources.rllib import RllibSource
+from tests.contracts.source import MakeSource, SourceContract
+from tests.data import DATA
+
+REAL = sorted((DATA / "rllib").glob("*.json*"))
+LZ4 = base64.b64encode(b"\x04\x22\x4d\x18\x60\x40\x82" + pickle.dumps([1.0])).decode()
+
+
+def steps(episode: int, length: int, *, first: int = 0, end: str = "dones", **more: Any) -> list[dict[str, Any]]:
+    """Rows of RLlib's: observation ``[episode, t]``, action t, reward t / 2; the last one flagged by `end`."""
+    return [
+        {
+            "obs": [float(episode), float(t)],
+            "new_obs": [float(episode), t + 1.0],
+            "actions": t,
+            "rewards": t / 2,
+            "eps_id": 1000 + episode,
+            "t": t,
+            "agent_index": 0,
+            **({end: t == length - 1} if end in ("dones", "terminateds") else {}),
+            **({"terminateds": False, "truncateds": t == length - 1} if end == "truncateds" else {}),
+            **more,
+        }
+        for t in range(first, length)
+    ]
+
+
+def batch(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "SampleBatch", **{key: [row[key] for row in rows] for key in rows[0]}}
+
+
+def lines(path: Path, values: list[Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(map(json.dumps, values)) + "\n")
+    return path
+
+
+def parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def lengths(source: Any) -> list[int]:
+    return [episode.num_steps for episode in source]
+
+
+class TestRealFiles:
+    def test_they_are_there(self) -> None:
+        assert [path.name for path in REAL] == ["cartpole-v1-rowwise.jsonl", "cartpole_small.json"]
+
+    @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name)
+    def test_values(self, path: Path) -> None:
+        source = open_source(path)
+        assert type(source) is RllibSource
+        episodes = list(source)
+        assert lengths(episodes) == [57, 27, 21] and all(episode.end == "terminated" for episode in episodes)
+        for episode in episodes:
+            assert episode.observation.shape[1:] == (4,) and episode.action.dtype == np.int64
+            assert transitions(episode).reward.tolist() == [1.0] * episode.num_transitions
+        assert episodes[0].metadata == {"eps_id": 241561760, "agent_index": 0}
+        assert sorted(episodes[0].extras) == ["action_prob", "prev_actions", "prev_rewards", "q_values", "weights"]
+        assert source.details()["ends"] == ["dones"]
+        assert "dones do not tell time limits" in source.details()["notes"][0]
+
+    def test_the_two_forms_hold_the_same(self) -> None:
+        for one, other in zip(*map(RllibSource, REAL), strict=True):
+            np.testing.assert_allclose(one.observation, other.observation, atol=1e-9)
+            np.testing.assert_array_equal(one.action, other.action)
+
+    def test_as_the_file_says(self) -> None:
+        """A naive walk along the rows of the row-wise file."""
+        rows = [json.loads(line) for line in REAL[0].read_text().splitlines()]
+        found = [row for episode in RllibSource(REAL[0]) for row in episode.observation[:-1].tolist()]
+        assert found == [row["obs"] for row in rows]
+        ends = [episode.observation[-1].tolist() for episode in RllibSource(REAL[0])]
+        assert ends == [row["new_obs"] for row in rows if row["dones"]]
+
+
+KINDS = ("batches", "rows", "parquet", "parquet-batches")
+
+
+def write(folder: Path, kind: str, episodes: list[list[dict[str, Any]]], cuts: list[int]) -> Path:
+    """Episodes as one kind of file, cut into pieces behind these rows; every second piece in another file."""
+    rows = [row for episode in episodes for row in episode]
+    edges = [0, *sorted({cut for cut in cuts if 0 < cut < len(rows)}), len(rows)]
+    pieces = [rows[a:b] for a, b in itertools.pairwise(edges)]
+    for i in range(0, len(pieces), 2):
+        name, two = folder / f"output-{i:04d}", pieces[i : i + 2]
+        if kind == "batches":
+            lines(name.with_suffix(".json"), [batch(piece) for piece in two])
+        elif kind == "rows":
+            lines(name.with_suffix(".json"), [row for piece in two for row in piece])
+        elif kind == "parquet":
+            parquet(name.with_suffix(".parquet"), [row for piece in two for row in piece])
+        else:
+            parquet(name.with_suffix(".parquet"), [batch(piece) for piece in two])
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+class TestContract(SourceContract):
+    @pytest.fixture
+    def folder(self, kind: str, tmp_path: Path) -> Path:
+        episodes = [steps(0, 4), steps(1, 2), steps(2, 5), steps(3, 3)[:2]]
+        return write(tmp_path / "out", kind, episodes, [2, 5, 7])
+
+    @pytest.fixture
+    def make_source(self, folder: Path) -> MakeSource:  # type: ignore[override]
+        return lambda: open_source(folder)
+
+    @pytest.fixture
+    def change(self, folder: Path, kind: str) -> Callable[[], None]:
+        return lambda: write(folder, kind, [steps(8, 3)], []) and None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+class TestPieces:
+    @given(data=st.data())
+    @settings(max_examples=20, deadline=None)
+    def test_cut_anywhere(self, kind: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+        sizes = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=6))
+        cuts = data.draw(st.lists(st.integers(1, sum(sizes)), max_size=6))
+        folder = write(tmp_path_factory.mktemp("out"), kind, [steps(i, n) for i, n in enumerate(sizes)], cuts)
+        found = list(RllibSource(folder))
+        assert lengths(found) == [n + 1 for n in sizes]
+        for i, episode in enumerate(found):
+            assert episode.observation.tolist() == [[i, t] for t in range(sizes[i] + 1)]
+            assert episode.action.tolist() == [*range(sizes[i]), 0]
+            assert episode.reward.tolist() == [*(t / 2 for t in range(sizes[i])), 0]
+            assert episode.end == "terminated" and episode.discount[-2:].tolist() == [0, 0]
+
+    def test_interleaved_episodes(self, kind: str, tmp_path: Path) -> None:
+        """Several environments at a time: each batch goes on with each of their episodes."""
+        one, two = steps(1, 5), steps(2, 4)
+        rows = [*one[:2], *two[:1], *one[2:4], *two[1:3], *one[4:], *two[3:]]
+        found = list(RllibSource(write(tmp_path / "out", kind, [rows], [3, 7])))
+        assert lengths(found) == [6, 5]
+        assert [episode.metadata["eps_id"] for episode in found] == [1001, 1002]
+
+    def test_an_episode_of_which_the_middle_is_there(self, kind: str, tmp_path: Path) -> None:
+        (episode,) = RllibSource(write(tmp_path / "out", kind, [steps(1, 9, first=4)[:3]], []))
+        assert episode.num_steps == 4 and episode.end == "truncated"
+        assert episode.metadata == {"eps_id": 1001, "agent_index": 0, "first_t": 4, "open_tail": True}
+
+    def test_the_same_id_anew(self, kind: str, tmp_path: Path) -> None:
+        rows = [*steps(1, 9)[:3], *steps(1, 2)]
+        assert lengths(RllibSource(write(tmp_path / "out", kind, [rows], []))) == [4, 3]
+
+    @pytest.mark.parametrize(("end", "wanted"), [("terminateds", "terminated"), ("truncateds", "truncated")])
+    def test_ends_of_the_new_stack(self, kind: str, tmp_path: Path, end: str, wanted: str) -> None:
+        source = RllibSource(write(tmp_path / "out", kind, [steps(1, 3, end=end)], []))
+        (episode,) = source
+        assert episode.end == wanted and "open_tail" not in episode.metadata
+        assert episode.discount[-2] == (0 if wanted == "terminated" else 1)
+        assert not any("dones" in note for note in source.details()["notes"])
+
+    def test_what_a_done_means(self, kind: str, tmp_path: Path) -> None:
+        folder = write(tmp_path / "out", kind, [steps(1, 3), steps(2, 5)], [])
+        assert [e.end for e in RllibSource(folder)] == ["terminated"] * 2
+        assert [e.end for e in RllibSource(folder, dones="truncated")] == ["truncated"] * 2
+        assert [e.end for e in RllibSource(folder, max_episode_steps=5)] == ["terminated", "truncated"]
+
+    def test_without_the_next_observation(self, kind: str, tmp_path: Path) -> None:
+        def cut(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            return [{key: value for key, value in row.items() if key != "new_obs"} for row in rows]
+
+        done, open_ = RllibSource(write(tmp_path / "out", kind, [cut(steps(1, 3)), cut(steps(2, 9))[:4]], []))
+        assert done.observation.tolist() == [[1, 0], [1, 1], [1, 2], [0, 0]]
+        assert done.metadata["placeholder_final_row"] is True and done.end == "terminated"
+        assert open_.num_steps == 4 and open_.metadata["open_tail"] is True
+
+    def test_extras_and_infos(self, kind: str, tmp_path: Path) -> None:
+        rows = steps(1, 3, action_logp=-0.5, infos={"lives": 3}, unroll_id=4)
+        folder = write(tmp_path / "out", kind, [rows], [])
+        (episode,) = RllibSource(folder)
+        assert episode.extras["action_logp"].tolist() == [-0.5, -0.5, -0.5, 0]
+        assert sorted(episode.extras) == ["action_logp", "unroll_id"]
+        (episode,) = RllibSource(folder, infos=True)
+        assert [json.loads(text) for text in episode.extras["infos"][:3]] == [{"lives": 3}] * 3
+
+    def test_nested_observations(self, kind: str, tmp_path: Path) -> None:
+        rows = steps(1, 3)
+        for row in rows:
+            for name in ("obs", "new_obs"):
+                row[name] = {"x": row[name], "deep": {"y": row[name][1]}}
+        (episode,) = RllibSource(write(tmp_path / "out", kind, [rows], []))
+        assert episode.observation["x"].shape == (4, 2) and episode.observation["deep"]["y"].tolist() == [0, 1, 2, 3]
+
+    def test_packed_columns_are_refused(self, kind: str, tmp_path: Path) -> None:
+        rows = steps(1, 3)
+        for row in rows:
+            row["obs"] = LZ4
+        with pytest.raises(SourceFormatError, match=r"'obs' is packed .* never loaded; .*output_compress_columns=\[\]"):
+            open_source(write(tmp_path / "out", kind, [rows], []))
+
+    def test_several_policies(self, kind: str, tmp_path: Path) -> None:
+        if "batches" in kind:
+            both = {"type": "MultiAgentBatch", "count": 3, "policy_batches": {}}
+            for policy, rows in (("left", steps(1, 3)), ("right", steps(2, 2))):
+                both["policy_batches"][policy] = {key: [row[key] for row in rows] for key in rows[0]}  # type: ignore[index]
+            path = tmp_path / "out/a.json"
+            (lines if kind == "batches" else lambda p, v: parquet(p.with_suffix(".parquet"), v))(path, [both])
+        else:
+            rows = [{**row, "module_id": name} for name, n in (("left", 3), ("right", 2)) for row in steps(n - 2, n)]
+            if kind == "rows":
+                lines(tmp_path / "out/a.json", rows)
+            else:
+                parquet(tmp_path / "out/a.parquet", rows)
+        if kind != "rows":
+            with pytest.raises(SourceFormatError, match="several policies; name one with policy=: 'left', 'right'"):
+                RllibSource(tmp_path / "out")
+            assert lengths(RllibSource(tmp_path / "out", policy="left")) == [4]
+            with pytest.raises(SourceFormatError, match=r"no steps of the policy 'up'; .*: 'left', 'right'"):
+                RllibSource(tmp_path / "out", policy="up")
+        else:
+            assert lengths(RllibSource(tmp_path / "out")) == [4, 3]
+
+
+class TestParquetOfRay:
+    def test_tensors_of_ray_data(self, tmp_path: Path) -> None:
+        """Arrays of more than one axis have a type of Ray's own, which reads as lists with the shape beside it."""
+        rows = steps(1, 3)
+        frames = np.arange(2 * 2 * 3 * 3, dtype=np.uint8).reshape(3, 12)
+        table = pa.Table.from_pylist(rows)
+        notes = {"ARROW:extension:name": "ray.data.arrow_tensor", "ARROW:extension:metadata": "[2, 2, 3]"}
+        for name in ("obs", "new_obs"):
+            column = pa.array(frames.tolist(), pa.list_(pa.uint8()))
+            place = table.column_names.index(name)
+            table = table.set_column(place, pa.field(name, column.type, metadata=notes), column)
+        pq.write_table(table, tmp_path / "a.parquet")
+        (episode,) = RllibSource(tmp_path / "a.parquet")
+        assert episode.observation.shape == (4, 2, 2, 3) and episode.observation.dtype == np.uint8
+
+    def test_whole_episodes_are_refused(self, tmp_path: Path) -> None:
+        parquet(tmp_path / "a.parquet", [{"item": b"\x8a\xa3id_\xa3abc"}])
+        with pytest.raises(SourceFormatError, match=r"one column 'item' .*never loaded; .*output_write_episodes=False"):
+            open_source(tmp_path / "a.parquet", format="rllib")
+
+    def test_names_that_are_null(self, tmp_path: Path) -> None:
+        rows = steps(1, 3, end="terminateds", agent_id=None, module_id=None)
+        for row in rows:
+            row["eps_id"] = "abc"
+            del row["t"]
+        (episode,) = RllibSource(parquet(tmp_path / "a.parquet", rows))
+        assert episode.metadata == {"eps_id": b"abc", "agent_index": 0} and episode.num_steps == 4
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("value", "message"),
+        [
+            ([1], "a.json:1: a JSON list, not an object"),
+            ({"type": "Other"}, "a Other, where RLlib writes SampleBatch or MultiAgentBatch"),
+            ({"type": "MultiAgentBatch"}, "a MultiAgentBatch without policy_batches"),
+            ({**batch(steps(1, 2)), "obs": [[1.0], [1.0, 2.0]]}, "obs: rows of different lengths"),
+            ({**batch(steps(1, 2)), "obs": [[1.0]]}, "'obs' has 1 rows, but .* 2"),
+            ({**batch(steps(1, 2)), "obs": [None, 1.0]}, "obs: its values are neither all numbers nor all texts"),
+            ({**batch(steps(1, 2)), "dones": [[True], [False]]}, "'dones' should hold one number a step"),
+            ({**batch(steps(1, 2)), "eps_id": [[1], [1]]}, "'eps_id' should hold one number or text a step"),
+            ({k: v for k, v in batch(steps(1, 2)).items() if k != "dones"}, "none of dones, terminateds, truncateds"),
+            ({k: v for k, v in batch(steps(1, 2)).items() if k != "rewards"}, "no column 'rewards'; there are"),
+            ({**batch(steps(1, 2)), "obs": [{"a": 1}, {"b": 1}]}, "obs: its objects have different keys"),
+            ({**batch(steps(1, 2)), "obs": [10**400, 1]}, "obs: "),
+        ],
+    )
+    def test_lines(self, tmp_path: Path, value: Any, message: str) -> None:
+        with pytest.raises(SourceFormatError, match=message):
+            list(RllibSource(lines(tmp_path / "a.json", [value])))
+
+    @pytest.mark.parametrize("text", ["{", '{"a": ', "\x00\x01", '{"a": ' * 100_000])
+    def test_what_is_no_json(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / "a.json").write_text(text)
+        with pytest.raises(SourceFormatError, match=r"a\.json:1: not readable as JSON"):
+            RllibSource(tmp_path / "a.json")
+
+    def test_nothing(self, tmp_path: Path) -> None:
+        with pytest.raises(SourceNotFound, match=r"no files of \.json"):
+            RllibSource(tmp_path)
+        (tmp_path / "a.json").write_text("\n\n")
+        with pytest.raises(SourceFormatError, match="no steps in 1 files"):
+            RllibSource(tmp_path)
+        with pytest.raises(
+            SourceFormatError, match=r"no steps of the policy 'x'; there is one policy only|'x' is not one"
+        ):
+            RllibSource(lines(tmp_path / "a.json", [batch(steps(1, 2))]), policy="x")
+
+    @pytest.mark.parametrize("options", [{"dones": "over"}, {"max_episode_steps": 0}])
+    def test_wrong_options(self, tmp_path: Path, options: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match=next(iter(options))):
+            RllibSource(lines(tmp_path / "a.json", [batch(steps(1, 2))]), **options)
+
+    def test_an_episode_of_other_columns_leaves_the_others(self, tmp_path: Path) -> None:
+        odd = steps(2, 3)
+        for row in odd:
+            row["obs"], row["new_obs"] = row["obs"] * 2, row["new_obs"] * 2
+        more = [{**row, "extra": 1.0} for row in steps(3, 2)]
+        values = [batch(rows) for rows in (steps(1, 2), odd, more, steps(4, 2))]
+        found = list(RllibSource(lines(tmp_path / "a.json", values)).read())
+        assert [type(item) for item in found] == [Episode, SpecMismatch, SpecMismatch, Episode]
+        assert [getattr(item, "episode", None) for item in found] == [None, 1, 2, None]
+
+    def test_whole_numbers_among_others(self, tmp_path: Path) -> None:
+        """JSON writes 1.0 as 1 in some languages; the first episode tells the type."""
+        whole = steps(2, 2)
+        for row in whole:
+            row["obs"], row["new_obs"] = [2, 0], [2, 1]
+        found = list(RllibSource(lines(tmp_path / "a.json", [batch(steps(1, 2)), batch(whole)])))
+        assert [episode.observation.dtype for episode in found] == [np.float64] * 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damage(tmp_path: Path, kind: str) -> None:
+    """Cut short, or with bytes changed, a file gives a typed error or episodes; nothing else."""
+    folder = write(tmp_path / "out", kind, [steps(0, 3), steps(1, 2)], [])
+    (file,) = folder.iterdir()
+    whole = file.read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    for trial in range(150):
+        data = bytearray(whole)
+        if trial % 2:
+            del data[int(rng.integers(len(data))) :]
+        else:
+            data[int(rng.integers(len(data)))] = int(rng.integers(256))
+        file.write_bytes(data)
+        try:
+            list(RllibSource(folder))
+        except Rlds2bufError:
+            refused += 1
+    assert refused > 60
