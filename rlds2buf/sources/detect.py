@@ -35,6 +35,7 @@ def open_source(uri: Any, *, split: str | None = None, format: str | None = None
     a robomimic HDF5 file                                 ``robomimic``          ``RobomimicHdf5Source``
     a Minari folder, its ``data``, or ``main_data.hdf5``  ``minari``             ``MinariDirSource``
     a Reverb checkpoint, or a checkpointer's folder       ``reverb-checkpoint``  ``ReverbCheckpointSource``
+    RLlib's JSON or Parquet, a file or a folder of them   ``rllib``              ``RllibSource``
     TFRecord files, a folder or a glob of them            ``tf-example``         ``TfExampleSource``
     a saved buffer that holds episodes                    ``buffer``             ``BufferDirSource``
     an .npz, a folder of them, or of .npy files           ``npz``                ``StepLogNpzSource``

@@ -101,6 +101,26 @@ def _folders(look: Look, depth: int) -> Iterator[Look]:
             yield from _folders(look.inside(name), depth - 1)
 
 
+_RLLIB_BATCH = re.compile(rb'\s*\{"type": ?"(SampleBatch|MultiAgentBatch)"')
+_RLLIB_SUFFIXES = (".json", ".jsonl", ".parquet")
+
+
+def _is_rllib(look: Look) -> bool:
+    """RLlib's batches or steps, or a folder (of folders) of such files; the first file tells."""
+    if look.is_folder:
+        files = (
+            folder.inside(name) for folder in itertools.islice(_folders(look, 2), _MAX_FOLDERS) for name in folder.names
+        )
+        first = next((file for file in files if file.path.suffix in _RLLIB_SUFFIXES and file.path.is_file()), None)
+        return first is not None and _is_rllib(first)
+    if look.path.suffix not in _RLLIB_SUFFIXES or not look.path.is_file():
+        return False
+    if look.head.startswith(b"PAR1"):
+        return look.tail_holds(b"eps_id", b"obs", b"actions", b"rewards")
+    row = {b'"eps_id"', b'"obs"', b'"actions"'}
+    return bool(_RLLIB_BATCH.match(look.head)) or all(name in look.first_line for name in row)
+
+
 def _is_reverb_checkpoint(look: Look) -> bool:
     """A checkpoint, or a checkpointer's folder with one in it."""
     folders = itertools.islice(_folders(look, 1), _MAX_FOLDERS)
@@ -163,6 +183,7 @@ def _is_arrays(look: Look) -> bool:
 FORMATS = (
     Format("rlds", "an RLDS folder of TFDS", "rlds_dir", "RldsDirSource", _is_rlds, has_splits=True),
     Format("minari", "a Minari dataset", "minari_dir", "MinariDirSource", _is_minari),
+    Format("rllib", "RLlib's logged batches", "rllib", "RllibSource", _is_rllib),
     # Nothing in such files tells how to read them, so they are read where this format is asked for.
     Format("tf-example", "raw tf.train.Example records", "tf_example", "TfExampleSource", lambda look: False),
     Format("robomimic", "a robomimic file", "robomimic_hdf5", "RobomimicHdf5Source", _is_robomimic, has_splits=True),

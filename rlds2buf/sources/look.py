@@ -77,6 +77,21 @@ class Look:
             return file.read(512)
 
     @functools.cached_property
+    def first_line(self) -> bytes:
+        """The first line of a file, at most 1 MiB of it."""
+        if not self.path.is_file():
+            return b""
+        with open(self.path, "rb") as file:
+            return file.readline(1 << 20)
+
+    def tail_holds(self, *words: bytes) -> bool:
+        """Whether the last 256 KiB of a file, where Parquet has its columns' names, hold all these words."""
+        with open(self.path, "rb") as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - (1 << 18), 0))
+            tail = file.read()
+        return all(word in tail for word in words)
+
+    @functools.cached_property
     def hdf5(self) -> dict[str, list[str]] | None:
         """The names at an HDF5 file's top, each with the names in that group; None if it is no HDF5 file.
 
