@@ -13,6 +13,7 @@ from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError
 from rlds2buf.sources.base import Source
+from rlds2buf.sources.transformed import items_of
 
 __all__ = ["Tracked"]
 
@@ -66,7 +67,7 @@ class Tracked(Source):
                 yield item
                 interruption.check()
             return
-        total = stop if stop is not None else self.num_episodes
+        total = stop if stop is not None else items_of(self._source)
         with _Bar(self._label, None if total is None else max(total - start, 0)) as bar:
             for item in self._source.read(start, stop):
                 yield item

@@ -96,7 +96,8 @@ def _transformed(source: Source, changes: dict[str, Any]) -> Source:
         return source
     from rlds2buf.sources.transformed import TransformedSource
 
-    return TransformedSource(source, **changes)
+    changed = TransformedSource(source, **changes)
+    return changed if changed.does_something else source
 
 
 def _changes(cls: type[Any], options: dict[str, Any]) -> dict[str, Any]:

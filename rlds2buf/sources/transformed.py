@@ -57,6 +57,11 @@ class TransformedSource(Source):
         return self._transformation.spec
 
     @property
+    def does_something(self) -> bool:
+        """False where every option is at its default."""
+        return bool(self._transformation.description)
+
+    @property
     def num_items(self) -> int | None:
         """How many items :meth:`read` yields, those left out included; None where only a full pass would tell."""
         return items_of(self._source)

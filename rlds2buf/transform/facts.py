@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -61,9 +62,9 @@ class Facts:
         """A value of the episode's metadata as plain Python: bytes as text, arrays as they are; None if not there."""
         here: Any = self.episode.metadata
         for part in path:
-            if isinstance(here, tuple) and part.isdecimal() and int(part) < len(here):
+            if isinstance(here, tuple | list) and part.isdecimal() and int(part) < len(here):
                 here = here[int(part)]
-            elif isinstance(here, dict) and part in here:
+            elif isinstance(here, Mapping) and part in here:
                 here = here[part]
             else:
                 return None

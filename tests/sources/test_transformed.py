@@ -133,6 +133,7 @@ class TestOpening:
         with pytest.raises(ValueError, match="open already"):
             open_source(inner, float32=True, split="train")
         assert open_source(inner) is inner
+        assert open_source(inner, float32=False, drop=[], map={}, seed=3) is inner
 
     def test_what_is_opened_in_vain_is_closed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         closed = []
