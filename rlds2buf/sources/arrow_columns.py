@@ -16,7 +16,15 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.errors import MissingDependency, Rlds2bufError, SourceError, SourceFormatError, SourceNotFound
 
-__all__ = ["MAX_DEPTH", "arrow_errors", "column_names", "import_pyarrow", "read_table", "table_column"]
+__all__ = [
+    "MAX_DEPTH",
+    "arrow_errors",
+    "column_names",
+    "import_pyarrow",
+    "parquet_tables",
+    "read_table",
+    "table_column",
+]
 
 MAX_DEPTH = 32
 """Structs nested deeper than this are refused."""
@@ -84,6 +92,23 @@ def read_table(path: Path, kind: str) -> Any:
         # Offsets that point outside of their buffers would be followed else.
         table.validate(full=True)
     return table
+
+
+def parquet_tables(path: Path, rows: int) -> Iterator[Any]:
+    """Yield a Parquet file as checked ``pyarrow.Table`` of so many rows each, one at a time.
+
+    Raises:
+        SourceNotFound, SourceFormatError, SourceError, MissingDependency: as :func:`read_table`.
+    """
+    pyarrow = import_pyarrow(f"{path}: Parquet")
+    with arrow_errors(path):
+        from pyarrow.parquet import ParquetFile
+
+        with ParquetFile(os.fspath(path)) as file:
+            for batch in file.iter_batches(rows, use_threads=False):
+                table = pyarrow.Table.from_batches([batch])
+                table.validate(full=True)
+                yield table
 
 
 def column_names(table: Any) -> list[str]:

@@ -18,13 +18,13 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.errors import SourceFormatError
-from rlds2buf.sources.arrow_columns import arrow_errors, import_pyarrow, table_column
+from rlds2buf.sources.arrow_columns import arrow_errors, column_names, parquet_tables, table_column
 from rlds2buf.sources.rllib_columns import HOW_TO_UNPACK, columns_of, refuse_packed
 from rlds2buf.sources.rllib_json import choose_policy
 
 __all__ = ["parquet_batches"]
 
-_ROWS = 4096
+_ROWS = 1024
 _EPISODES = "item"
 
 
@@ -33,51 +33,32 @@ def parquet_batches(path: Path, *, policy: str | None, infos: bool) -> Iterator[
 
     Args, Raises: as :func:`rlds2buf.sources.rllib_json.json_batches`.
     """
-    pyarrow = import_pyarrow(f"{path}: Parquet")
-    with arrow_errors(path):
-        from pyarrow.parquet import ParquetFile
-
-        with ParquetFile(path) as file:
-            names = [str(name) for name in file.schema_arrow.names]
-            if names == [_EPISODES]:
-                raise SourceFormatError(
-                    f"{path}: whole episodes as serialized objects in one column {_EPISODES!r} (msgpack that may hold "
-                    f"pickles), which are never loaded; {HOW_TO_UNPACK}"
-                )
-            first = 0
-            for batch in file.iter_batches(_ROWS, use_threads=False):
-                table = pyarrow.Table.from_batches([batch])
-                table.validate(full=True)
-                where = f"{path}, row {first}"
-                try:
-                    if "type" in names or "policy_batches" in names:
-                        yield from _whole_batches(table, policy, infos, path, first)
-                    else:
-                        yield where, _rows(table, policy, infos, where)
-                except SourceFormatError as cause:
-                    raise SourceFormatError(
-                        f"{where}: {cause}" if str(path) not in str(cause) else str(cause)
-                    ) from cause
-                first += batch.num_rows
+    first = 0
+    for table in parquet_tables(path, _ROWS):
+        where = f"{path}, row {first}"
+        with arrow_errors(where):
+            names = column_names(table)
+        if names == [_EPISODES]:
+            raise SourceFormatError(
+                f"{path}: whole episodes as serialized objects in one column {_EPISODES!r} (msgpack that may hold "
+                f"pickles), which are never loaded; {HOW_TO_UNPACK}"
+            )
+        if "type" in names or "policy_batches" in names:
+            yield from _whole_batches(table, policy, infos, path, first)
+        else:
+            yield where, _rows(table, policy, infos, where)
+        first += table.num_rows
 
 
 def _rows(table: Any, policy: str | None, infos: bool, where: str) -> dict[str, nest.Nest]:
-    columns: dict[str, nest.Nest] = {}
-    for name in [str(name) for name in table.column_names]:
-        if name == "infos":
-            if infos:
-                texts = [json.dumps(value, sort_keys=True, default=str) for value in table.column(name).to_pylist()]
-                columns[name] = np.array([text.encode() for text in texts], object)
-            continue
-        column = table_column(table, name)
-        if isinstance(column, np.ndarray) and column.dtype == object and len(column):
-            refuse_packed(column[0], name)
-            if any(value is None for value in column):
-                raise SourceFormatError(f"{name}: some of its values are null")
-        if column is not None:
-            columns[name] = column
+    try:
+        with arrow_errors(where):
+            columns = {name: _column(table, name) for name in column_names(table) if infos or name != "infos"}
+    except SourceFormatError as cause:
+        raise cause if where in str(cause) else SourceFormatError(f"{where}: {cause}") from cause
+    columns = {name: column for name, column in columns.items() if column is not None}
     modules = columns.get("module_id")
-    if not isinstance(modules, np.ndarray) or not len(modules):
+    if not isinstance(modules, np.ndarray) or not len(modules) or modules.dtype != object:
         return columns
     held = sorted({value.decode("utf-8", "replace") for value in set(modules.tolist())})
     if policy is not None and policy not in held:
@@ -86,11 +67,25 @@ def _rows(table: Any, policy: str | None, infos: bool, where: str) -> dict[str, 
     return nest.map_structure(lambda column: column[chosen], columns) if not chosen.all() else columns
 
 
+def _column(table: Any, name: str) -> nest.Nest:
+    if name == "infos":
+        texts = [json.dumps(value, sort_keys=True, default=str) for value in table.column(name).to_pylist()]
+        return np.array([*(text.encode() for text in texts), None], object)[:-1]
+    column = table_column(table, name)
+    if isinstance(column, np.ndarray) and column.dtype == object and len(column):
+        refuse_packed(column[0], name)
+        if any(value is None for value in column):
+            raise SourceFormatError(f"{name}: some of its values are null")
+    return column
+
+
 def _whole_batches(
     table: Any, policy: str | None, infos: bool, path: Path, first: int
 ) -> Iterator[tuple[str, dict[str, nest.Nest]]]:
     """Rows that are batches, their columns lists in a cell."""
-    for number, value in enumerate(table.to_pylist(), first):
+    with arrow_errors(f"{path}, row {first}"):
+        values = table.to_pylist()
+    for number, value in enumerate(values, first):
         where = f"{path}, row {number}"
         batches = value.get("policy_batches")
         if isinstance(batches, dict):
