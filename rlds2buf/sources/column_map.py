@@ -165,7 +165,8 @@ class ColumnMap:
                 continue
             if rest and head in TARGETS and head not in _NESTED:
                 raise ValueError(f"columns: {head!r} can't be nested, got {target!r}")
-            _put(found, [head, *rest], self._wanted(target, wanted))
+            if not _put(found, [head, *rest], self._wanted(target, wanted)):
+                raise ValueError(f"columns: {target!r} goes where another entry is already")
         return found, absent, set(found) | absent
 
     def _wanted(self, target: str, wanted: Any) -> nest.Nest:

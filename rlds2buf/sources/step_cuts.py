@@ -78,7 +78,7 @@ def _other_ends(
         return rows, "flags"
     if "is_first" in columns.flags:
         return np.union1d(np.union1d(scan.before_firsts(), borders), last), "is_first"
-    if len(table.borders) > 1 or any(table.notes) or limit is not None or not table.count:
+    if len(table.borders) > 1 or table.by_borders or limit is not None or not table.count:
         return np.union1d(borders, last), "files"
     raise SourceFormatError(
         f"{table.name}: nothing tells where episodes end: no column is called terminated, truncated, is_last, is_first "

@@ -109,6 +109,7 @@ class JsonTable(Table):
                 self._marks.append(mark)
         self.borders = np.array(borders or [0], np.int64)
         self.columns = {name: spec for name, spec in self._specs.items() if not name.endswith(FOLLOWING)}
+        self.by_borders = bool(self._episodes)
         self.following = {name: name + FOLLOWING for name in self.columns if name + FOLLOWING in self._specs}
 
     def blocks(self, names: Sequence[str], start: int = 0) -> Iterator[Block]:

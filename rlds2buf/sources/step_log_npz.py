@@ -88,6 +88,7 @@ class NpzTable(Table):
             elif any(name in part.longer for part in self._parts):
                 self.unfit[name] = "has one row more than there are steps in some files only"
                 del self.columns[name]
+        self.by_borders = bool(self.following)
 
     def blocks(self, names: Sequence[str], start: int = 0) -> Iterator[Block]:
         for begin, part in zip(self.borders.tolist(), self._parts, strict=True):

@@ -34,6 +34,7 @@ class Table(abc.ABC):
         count: N.
         borders: ``[B] int64``, ascending, the first one 0: rows that can't continue what is before
             them (another file, another line that is an episode).
+        by_borders: whether what is between borders is made to be an episode each.
         notes: metadata of what begins at each border; as long as `borders`.
         unfit: columns that can't be taken, each with the reason.
         oddities: for columns of text, where they ceased to be numbers.
@@ -45,6 +46,7 @@ class Table(abc.ABC):
     following: Mapping[str, str]
     count: int
     borders: np.ndarray
+    by_borders: bool = False
     notes: list[dict[str, Any]]
     unfit: dict[str, str]
     oddities: dict[str, str]
