@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ import click
 
 from rlds2buf import __version__
 from rlds2buf.cli import convert, failures, inspect, output, push, sample, serve, validate
+from rlds2buf.errors import SinkError
 from rlds2buf.interruption import watched
 
 __all__ = ["cli", "main"]
@@ -52,24 +54,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller, as by `>&-`
+            setattr(sys, name, open(os.devnull, "w"))
     try:
         with watched():
-            return _run(given)
+            code = _run(given)
+            sys.stdout.flush()
+            return code
     except BrokenPipeError:
-        # The reader (head, less) has gone; keep the interpreter's own flush at exit from complaining.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_go_of_output()
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        _let_go_of_output()
+        _complain(f"rlds2buf: standard output can't be written: {error.strerror or error}")
+        return failures.exit_code(SinkError())
+
+
+def _let_go_of_output() -> None:
+    """The reader (head, less) has gone, or the disk is full; keep the interpreter's own flush at exit quiet."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(given: list[str]) -> int:
     """One command line, to its exit code.
 
     Raises:
-        BrokenPipeError: nobody reads the output any more.
+        OSError: standard output can't be written; BrokenPipeError, because nobody reads it any more.
     """
     try:
         if not given:  # versions of click differ in what they do then
-            click.echo(cli.get_help(click.Context(cli, info_name="rlds2buf")), err=True)
+            _complain(cli.get_help(click.Context(cli, info_name="rlds2buf")))
             return failures.USAGE
         with cli.make_context("rlds2buf", given) as ctx:
             cli.invoke(ctx)
@@ -79,10 +94,19 @@ def _run(given: list[str]) -> int:
     except click.exceptions.Exit as done:  # --help, or a command's own exit code (validate: 1)
         code = done.exit_code
     except BaseException as error:
+        if isinstance(error, OSError) and _was_printing(error):
+            raise
         _say(error, as_json="--json" in given)
         code = failures.exit_code(error)
-    sys.stdout.flush()
     return code
+
+
+def _was_printing(error: BaseException) -> bool:
+    """Whether an error came of writing to standard output: out of click's echo itself, not through it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code is click.echo.__code__
 
 
 def _say(error: BaseException, *, as_json: bool) -> None:
@@ -93,6 +117,11 @@ def _say(error: BaseException, *, as_json: bool) -> None:
     if as_json:
         output.print_json(failures.as_json(error))
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        click.echo(error.ctx.get_usage(), err=True)
-        click.echo(f"Try '{error.ctx.command_path} --help' for help.", err=True)
-    click.echo(f"rlds2buf: {failures.message(error)}", err=True)
+        _complain(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.")
+    _complain(f"rlds2buf: {failures.message(error)}")
+
+
+def _complain(text: str) -> None:
+    """Print on standard error, if that can be written; if not, there is nobody to tell."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)

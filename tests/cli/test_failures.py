@@ -288,6 +288,37 @@ sys.exit(main(sys.argv[1:]))
         assert process.wait(timeout=60) == 141 and "Traceback" not in err and "Exception" not in err
 
 
+class TestOutputThatCannotBeWritten:
+    @pytest.mark.parametrize(
+        "arguments", [["inspect", HOPPER], ["inspect", HOPPER, "--json"], ["inspect", "none", "--json"], ["--help"]]
+    )
+    def test_a_full_disk_behind_standard_output(self, arguments: list[object]) -> None:
+        with open("/dev/full", "w") as full:
+            process = start(*arguments, stdout=full)
+            _, err = process.communicate(timeout=60)
+        assert process.returncode == 4
+        assert err == "rlds2buf: standard output can't be written: No space left on device\n"
+
+    @pytest.mark.parametrize(("path", "code"), [(HOPPER, 0), ("none", 3)])
+    def test_a_full_disk_behind_standard_error(self, path: object, code: int) -> None:
+        with open("/dev/full", "w") as full:
+            process = start("inspect", path, stderr=full)
+            out, _ = process.communicate(timeout=60)
+        assert process.returncode == code and ("counts" in out) == (code == 0)
+
+    @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+    @pytest.mark.parametrize(("path", "code"), [(HOPPER, 0), ("none", 3)])
+    def test_streams_closed_by_the_caller(self, closed: str, path: object, code: int) -> None:
+        done = subprocess.run(
+            ["bash", "-c", f'exec "$0" -m rlds2buf inspect "$1" {closed}', sys.executable, str(path)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == code and "Traceback" not in done.stderr
+
+
 class TestProgress:
     def test_on_a_terminal_only_and_never_in_the_output(self, long_file: Path, tmp_path: Path) -> None:
         main_end, child_end = pty.openpty()
