@@ -18,6 +18,7 @@ _HOME = {
     "EpisodeBatch": "core.episode_batch",
     "FieldSpec": "core.spec",
     "GoalMap": "views.goals",
+    "MixedBuffers": "buffers.mixed",
     "MultiAgentSample": "core.sample",
     "Sample": "core.sample",
     "SampleInfo": "core.sample",

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlds2buf.core import nest
+from rlds2buf.core.agreement import common_spec
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, SourceError, SpecMismatch
@@ -131,7 +131,8 @@ class MixtureSource(Source):
         Schedule.check(**self._how)
         self._column = source_column
         self.name = " + ".join(self._names)
-        self._spec = _common_spec([source.spec for source in sources], self._names)
+        advice = "; map, drop, cast and float32 (--map, --drop, --cast, --float32) make them alike"
+        self._spec = common_spec([source.spec for source in sources], self._names, advice)
         if source_column:
             if "source_id" in self._spec.extras:
                 raise ValueError("the data have an extras/source_id; map or drop it, or give source_column=False")
@@ -245,36 +246,3 @@ def _length(start: int, stop: int | None) -> int | None:
 def _with_extra(spec: StepSpec, name: str, field: FieldSpec) -> StepSpec:
     parts = {part: getattr(spec, part) for part in spec.__dataclass_fields__}
     return StepSpec(**{**parts, "extras": {**spec.extras, name: field}})
-
-
-def _common_spec(specs: Sequence[StepSpec], names: Sequence[str]) -> StepSpec:
-    """The first one's; where limits differ, without them."""
-    first = dict(specs[0].fields())
-    for spec, name in zip(specs[1:], names[1:], strict=True):
-        other = dict(spec.fields())
-        for path in sorted({*first, *other}, key=nest.path_name):
-            fields = first.get(path), other.get(path)
-            if not _alike(*fields):
-                shown = ["has none" if field is None else f"has {field}" for field in fields]
-                raise SpecMismatch(
-                    f"{names[0]} {shown[0]}, but {name} {shown[1]}; map, drop, cast and float32 "
-                    "(--map, --drop, --cast, --float32) make them alike",
-                    path=nest.path_name(path),
-                    rule="spec",
-                )
-    same = [path for path, field in first.items() if all(dict(spec.fields())[path] == field for spec in specs)]
-
-    def strip(value: Any, path: nest.Path) -> Any:
-        if isinstance(value, FieldSpec):
-            return value if path in same else FieldSpec(value.shape, value.dtype, image=value.image)
-        if isinstance(value, dict):
-            return {key: strip(child, (*path, key)) for key, child in value.items()}
-        return tuple(strip(child, (*path, i)) for i, child in enumerate(value)) if isinstance(value, tuple) else value
-
-    return StepSpec(**{part: strip(getattr(specs[0], part), (part,)) for part in specs[0].__dataclass_fields__})
-
-
-def _alike(one: FieldSpec | None, other: FieldSpec | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return (one.shape, one.dtype, one.image) == (other.shape, other.dtype, other.image)

@@ -1,0 +1,175 @@
+"""Batches from several buffers at once, by weight."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlds2buf.core import nest
+from rlds2buf.core.agreement import common_spec
+from rlds2buf.core.sample import Sample
+from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import NotEnoughItems
+
+__all__ = ["MixedBuffers", "MixedInfo"]
+
+
+class MixedInfo(NamedTuple):
+    """Where each of the B sampled items came from, as :class:`~rlds2buf.core.sample.SampleInfo`.
+
+    Attributes:
+        key: ``[B] uint64``, the item's key in its own buffer: keys of different buffers may be equal.
+        probability: ``[B] float64``, the chance of each draw to pick this item of this buffer.
+        priority: ``[B] float64``, raw.
+        weight: ``[B] float64``, importance weights as the item's own buffer has them.
+        table_size: how many items could have been sampled, of all buffers together.
+        source_id: ``[B] int32``, the number of the buffer.
+    """
+
+    key: Any
+    probability: Any
+    priority: Any
+    weight: Any
+    table_size: int
+    source_id: Any
+
+
+class MixedBuffers:
+    """Samples from several buffers as from one; they stay as they are, and may be written to meanwhile.
+
+    Each item of a batch is drawn on its own: first the buffer, by weight, then an item as that buffer
+    draws. So half a batch may be online and half offline data (Ball et al. 2023,
+    https://arxiv.org/abs/2302.02948), whatever their sizes.
+
+    Args:
+        buffers: at least one, as :func:`rlds2buf.make_circular` and its like make them.
+        weights: one positive number each; None: the number of items each holds at the time, which is
+            sampling uniformly from all of them together, where each samples uniformly.
+        seed: of the choice between buffers; each item comes of its buffer's own generator.
+
+    Attributes:
+        spec: what they have in common.
+
+    Raises:
+        SpecMismatch: their fields, shapes or types differ.
+        ValueError: no buffer, not as many weights as buffers, or one that is not positive.
+
+    >>> from rlds2buf import Episode, make_circular, spec_of
+    >>> episode = Episode(observation=np.zeros(9), action=np.zeros(9), reward=np.zeros(9), discount=np.ones(9))
+    >>> offline, online = (make_circular(spec_of(episode), 100, seed=seed) for seed in (1, 2))
+    >>> _ = offline.add(episode), online.add(episode)
+    >>> mixed = MixedBuffers([offline, online], weights=[0.5, 0.5], seed=0)
+    >>> batch = mixed.sample(4)
+    >>> batch.data.observation.shape, sorted(set(batch.info.source_id.tolist()))
+    ((4,), [0, 1])
+    """
+
+    def __init__(
+        self, buffers: Sequence[Any], *, weights: Sequence[float] | None = None, seed: int | None = None
+    ) -> None:
+        if not buffers:
+            raise ValueError("at least one buffer is needed")
+        if weights is not None and len(weights) != len(buffers):
+            raise ValueError(f"{len(buffers)} buffers, but {len(weights)} weights")
+        wrong = [weight for weight in weights or () if not (weight > 0 and math.isfinite(weight))]
+        if wrong:
+            raise ValueError(f"a weight must be a positive number, got {wrong[0]}")
+        self.buffers = tuple(buffers)
+        names = [f"buffer {number}" for number in range(len(buffers))]
+        self.spec: StepSpec = common_spec([buffer.spec for buffer in buffers], names)
+        self._weights = None if weights is None else np.asarray(weights, np.float64)
+        self._rng = np.random.default_rng(seed)
+
+    def __len__(self) -> int:
+        """Items of all buffers."""
+        return sum(len(buffer) for buffer in self.buffers)
+
+    def __repr__(self) -> str:
+        return f"<MixedBuffers: {len(self.buffers)} buffers, {len(self)} items>"
+
+    def sample(self, batch_size: int, **options: Any) -> Sample:
+        """Draw a batch.
+
+        Args:
+            batch_size: B, at least 1.
+            options: as for ``Buffer.sample``, for each of them.  Sequences need a `sequence_length`, so that
+                all are equally long.
+
+        Returns:
+            Sample: `data` a Transition or Trajectory, `info` a :class:`MixedInfo`.
+
+        Raises:
+            NotEnoughItems: all are empty, or one is that has a weight.
+            ValueError: an argument is out of range, or sequences differ in length.
+        """
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        sizes = np.array([len(buffer) for buffer in self.buffers], np.float64)
+        shares = self._weights if self._weights is not None else sizes
+        if not shares.any() or (sizes[shares > 0] == 0).any():
+            raise NotEnoughItems(f"a buffer is empty: {', '.join(f'{int(size)} items' for size in sizes)}")
+        shares = shares / shares.sum()
+        chosen = self._rng.choice(len(shares), batch_size, p=shares).astype(np.int32)
+        counts = np.bincount(chosen, minlength=len(shares))
+        drawn = {number: self.buffers[number].sample(int(n), **options) for number, n in enumerate(counts) if n}
+        # Row i of the batch is the next one of buffer chosen[i].
+        order = np.empty(batch_size, np.int64)
+        order[np.argsort(chosen, kind="stable")] = np.arange(batch_size)
+
+        def join(*columns: Any) -> Any:
+            return None if columns[0] is None else np.concatenate(columns)[order]
+
+        parts = list(drawn.values())
+        try:
+            data = nest.map_structure(join, *[part.data for part in parts])
+        except ValueError as cause:
+            raise ValueError(f"the buffers' items differ in length: {cause}; give sequence_length") from cause
+        infos = {number: part.info for number, part in drawn.items()}
+        info = MixedInfo(
+            join(*[found.key for found in infos.values()]),
+            join(*[found.probability * shares[number] for number, found in infos.items()]),
+            join(*[found.priority for found in infos.values()]),
+            join(*[found.weight for found in infos.values()]),
+            int(sizes.sum()),
+            chosen,
+        )
+        return Sample(data, info)  # type: ignore[arg-type]  # a SampleInfo with one field more
+
+    def update_priorities(self, keys: npt.ArrayLike, priorities: npt.ArrayLike, source_id: npt.ArrayLike) -> np.ndarray:
+        """Set the priorities of sampled items in their own buffers.
+
+        Args:
+            keys, source_id: ``[B]`` from ``info``.
+            priorities: ``[B]``, 0 or more.
+
+        Returns:
+            ``[B] bool``: which of them are no longer held; they were passed over.
+
+        Raises:
+            InvalidPriority: one is negative, NaN or infinite.
+            ReplayError: an item's buffer samples uniformly.
+            ValueError: the three differ in length, or there is no such buffer.
+        """
+        wanted, values, numbers = np.asarray(keys), np.asarray(priorities), np.asarray(source_id)
+        if not wanted.shape == values.shape == numbers.shape or wanted.ndim != 1:
+            raise ValueError(f"keys {wanted.shape}, priorities {values.shape}, source_id {numbers.shape} differ")
+        if numbers.size and not (0 <= numbers.min() and numbers.max() < len(self.buffers)):
+            raise ValueError(f"source_id must be from 0 to {len(self.buffers) - 1}")
+        gone = np.zeros(len(wanted), np.bool_)
+        for number in np.unique(numbers).tolist():
+            rows = np.flatnonzero(numbers == number)
+            left = self.buffers[number].update_priorities(wanted[rows], values[rows])
+            gone[rows] = np.isin(wanted[rows], left)
+        return gone
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the choice between buffers, as plain values; each buffer has its own ``state_dict``."""
+        return {"rng": self._rng.bit_generator.state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on drawing as the one did whose :meth:`state_dict` it is."""
+        self._rng.bit_generator.state = state["rng"]
