@@ -26,6 +26,9 @@ __all__ = [
     "table_column",
 ]
 
+VARIABLE_TENSOR = b"ray.data.arrow_variable_shaped_tensor"
+"""Ray Data's name for tensors of different shapes: structs of data and shape."""
+
 MAX_DEPTH = 32
 """Structs nested deeper than this are refused."""
 
@@ -162,6 +165,8 @@ def _without_nulls(array: Any, field: Any, name: str, depth: int) -> nest.Nest:
     types = import_pyarrow(name).types
     kind = array.type
     if types.is_struct(kind):
+        if (field.metadata or {}).get(b"ARROW:extension:name", b"").startswith(VARIABLE_TENSOR):
+            raise SourceFormatError(f"{name}: rows of different shapes")
         children = {kind.field(i).name: (array.field(i), kind.field(i)) for i in range(kind.num_fields)}
         return {key: _column(child, told, f"{name}/{key}", depth + 1) for key, (child, told) in children.items()}
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):

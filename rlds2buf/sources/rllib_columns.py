@@ -17,7 +17,16 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.errors import SourceFormatError
 
-__all__ = ["HOW_TO_UNPACK", "NAMES", "column_of", "columns_of", "refuse_packed", "rows_in"]
+__all__ = [
+    "HOW_TO_UNPACK",
+    "NAMES",
+    "choose_policy",
+    "column_of",
+    "columns_of",
+    "of_policy",
+    "refuse_packed",
+    "rows_in",
+]
 
 NAMES: Final = ("eps_id", "agent_id", "module_id", "agent_index", "unroll_id")
 """Columns that name what a row belongs to; their values may be numbers or texts."""
@@ -103,6 +112,40 @@ def column_of(values: Any, name: str, depth: int = 0) -> nest.Nest:
     if column.dtype.kind not in "biuf" or column.ndim == 0:
         raise SourceFormatError(f"{name}: its values are neither all numbers nor all texts")
     return column
+
+
+def choose_policy(held: list[str], policy: str | None, where: str) -> str:
+    """The policy that is read.
+
+    Raises:
+        SourceFormatError: there are several, and `policy` is None; or it is not among them.
+    """
+    if policy is None and len(held) == 1:
+        return held[0]
+    if policy in held:
+        return str(policy)
+    names = ", ".join(map(repr, sorted(held))) or "none"
+    asked = (
+        f"{policy!r} is not one of its policies" if policy is not None else "several policies; name one with policy="
+    )
+    raise SourceFormatError(f"{where}: {asked}: {names}")
+
+
+def of_policy(columns: dict[str, nest.Nest], policy: str | None, where: str) -> dict[str, nest.Nest]:
+    """The rows of one policy, which single steps name in ``module_id``; nothing where it has none here.
+
+    Raises:
+        SourceFormatError: as :func:`choose_policy`.
+    """
+    modules = columns.get("module_id")
+    if not isinstance(modules, np.ndarray) or modules.dtype != object or not len(modules):
+        choose_policy(["default_policy"], policy, where)
+        return columns
+    held = sorted({value.decode("utf-8", "replace") for value in set(modules.tolist())})
+    if policy is not None and policy not in held:
+        return {}
+    chosen = modules == choose_policy(held, policy, where).encode()
+    return columns if chosen.all() else dict(nest.map_structure(lambda column: column[chosen], columns))
 
 
 def rows_in(columns: Mapping[str, nest.Nest]) -> int:

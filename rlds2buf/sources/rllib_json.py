@@ -19,9 +19,9 @@ from typing import Any
 
 from rlds2buf.core import nest
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
-from rlds2buf.sources.rllib_columns import columns_of
+from rlds2buf.sources.rllib_columns import choose_policy, columns_of, of_policy
 
-__all__ = ["choose_policy", "json_batches"]
+__all__ = ["json_batches"]
 
 _ROWS = 1024
 _TYPES = ("SampleBatch", "MultiAgentBatch")
@@ -45,35 +45,18 @@ def json_batches(path: Path, *, policy: str | None, infos: bool) -> Iterator[tup
     for number, value in _objects(path):
         where = f"{path}:{number}"
         if value.get("type") in _TYPES:
-            yield from _told(rows, f"{path}:{first}", infos)
+            yield from _told(rows, policy, f"{path}:{first}", infos)
             rows = []
             yield where, _columns(_batch(value, policy, where), where, infos)
             continue
         if "type" in value and isinstance(value["type"], str):
             raise SourceFormatError(f"{where}: a {value['type']}, where RLlib writes {' or '.join(_TYPES)}")
         if rows and (len(rows) >= _ROWS or value.keys() != rows[0].keys()):
-            yield from _told(rows, f"{path}:{first}", infos)
+            yield from _told(rows, policy, f"{path}:{first}", infos)
             rows = []
         first = first if rows else number
         rows.append(value)
-    yield from _told(rows, f"{path}:{first}", infos)
-
-
-def choose_policy(held: list[str], policy: str | None, where: str) -> str:
-    """The policy that is read.
-
-    Raises:
-        SourceFormatError: there are several, and `policy` is None; or it is not among them.
-    """
-    if policy is None and len(held) == 1:
-        return held[0]
-    if policy in held:
-        return str(policy)
-    names = ", ".join(map(repr, sorted(held))) or "none"
-    asked = (
-        f"{policy!r} is not one of its policies" if policy is not None else "several policies; name one with policy="
-    )
-    raise SourceFormatError(f"{where}: {asked}: {names}")
+    yield from _told(rows, policy, f"{path}:{first}", infos)
 
 
 def _batch(value: dict[str, Any], policy: str | None, where: str) -> dict[str, Any]:
@@ -89,10 +72,13 @@ def _batch(value: dict[str, Any], policy: str | None, where: str) -> dict[str, A
     return dict(batches[choose_policy(sorted(batches), policy, where)]) if batches else {}
 
 
-def _told(rows: list[dict[str, Any]], where: str, infos: bool) -> Iterator[tuple[str, dict[str, nest.Nest]]]:
+def _told(
+    rows: list[dict[str, Any]], policy: str | None, where: str, infos: bool
+) -> Iterator[tuple[str, dict[str, nest.Nest]]]:
     if rows:
         keys = rows[0].keys()
-        yield where, _columns({key: [row[key] for row in rows] for key in keys}, where, infos)
+        columns = _columns({key: [row[key] for row in rows] for key in keys}, where, infos)
+        yield where, of_policy(columns, policy, where)
 
 
 def _columns(batch: dict[str, Any], where: str, infos: bool) -> dict[str, nest.Nest]:

@@ -18,9 +18,8 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.errors import SourceFormatError
-from rlds2buf.sources.arrow_columns import arrow_errors, column_names, parquet_tables, table_column
-from rlds2buf.sources.rllib_columns import HOW_TO_UNPACK, columns_of, refuse_packed
-from rlds2buf.sources.rllib_json import choose_policy
+from rlds2buf.sources.arrow_columns import VARIABLE_TENSOR, arrow_errors, column_names, parquet_tables, table_column
+from rlds2buf.sources.rllib_columns import HOW_TO_UNPACK, choose_policy, columns_of, of_policy, refuse_packed
 
 __all__ = ["parquet_batches"]
 
@@ -56,15 +55,7 @@ def _rows(table: Any, policy: str | None, infos: bool, where: str) -> dict[str, 
             columns = {name: _column(table, name) for name in column_names(table) if infos or name != "infos"}
     except SourceFormatError as cause:
         raise cause if where in str(cause) else SourceFormatError(f"{where}: {cause}") from cause
-    columns = {name: column for name, column in columns.items() if column is not None}
-    modules = columns.get("module_id")
-    if not isinstance(modules, np.ndarray) or not len(modules) or modules.dtype != object:
-        return columns
-    held = sorted({value.decode("utf-8", "replace") for value in set(modules.tolist())})
-    if policy is not None and policy not in held:
-        return {}
-    chosen = modules == choose_policy(held, policy, where).encode()
-    return nest.map_structure(lambda column: column[chosen], columns) if not chosen.all() else columns
+    return of_policy({name: column for name, column in columns.items() if column is not None}, policy, where)
 
 
 def _column(table: Any, name: str) -> nest.Nest:
@@ -84,8 +75,9 @@ def _whole_batches(
 ) -> Iterator[tuple[str, dict[str, nest.Nest]]]:
     """Rows that are batches, their columns lists in a cell."""
     with arrow_errors(f"{path}, row {first}"):
-        values = table.to_pylist()
-    for number, value in enumerate(values, first):
+        columns = {name: _cells(table, name) for name in column_names(table)}
+    for number in range(first, first + table.num_rows):
+        value = {name: cells[number - first] for name, cells in columns.items()}
         where = f"{path}, row {number}"
         batches = value.get("policy_batches")
         if isinstance(batches, dict):
@@ -93,7 +85,22 @@ def _whole_batches(
             if not held or (policy is not None and policy not in held):
                 continue
             value = batches[choose_policy(held, policy, where)]
+        else:
+            choose_policy(["default_policy"], policy, where)
         try:
             yield where, columns_of({k: v for k, v in value.items() if k not in ("type", "count")}, infos=infos)
         except SourceFormatError as cause:
             raise SourceFormatError(f"{where}: {cause}") from cause
+
+
+def _cells(table: Any, name: str) -> list[Any]:
+    """A column whose cells are lists, with the shapes that Ray Data keeps beside its tensors."""
+    cells: list[Any] = table.column(name).to_pylist()
+    metadata = table.schema.field(name).metadata or {}
+    kind = metadata.get(b"ARROW:extension:name", b"")
+    if kind.startswith(b"ray.data.arrow_tensor"):
+        shape = json.loads(metadata[b"ARROW:extension:metadata"])
+        return [np.asarray(cell).reshape(shape).tolist() for cell in cells]
+    if kind.startswith(VARIABLE_TENSOR):
+        return [np.asarray(cell["data"]).reshape(cell["shape"]).tolist() for cell in cells]
+    return cells

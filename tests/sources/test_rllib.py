@@ -228,14 +228,17 @@ class TestPieces:
                 lines(tmp_path / "out/a.json", rows)
             else:
                 parquet(tmp_path / "out/a.parquet", rows)
-        if kind != "rows":
-            with pytest.raises(SourceFormatError, match="several policies; name one with policy=: 'left', 'right'"):
-                RllibSource(tmp_path / "out")
-            assert lengths(RllibSource(tmp_path / "out", policy="left")) == [4]
-            with pytest.raises(SourceFormatError, match=r"no steps of the policy 'up'; .*: 'left', 'right'"):
-                RllibSource(tmp_path / "out", policy="up")
-        else:
-            assert lengths(RllibSource(tmp_path / "out")) == [4, 3]
+        with pytest.raises(SourceFormatError, match="several policies; name one with policy=: 'left', 'right'"):
+            RllibSource(tmp_path / "out")
+        assert lengths(RllibSource(tmp_path / "out", policy="left")) == [4]
+        with pytest.raises(SourceFormatError, match=r"no steps of the policy 'up'; .*: 'left', 'right'"):
+            RllibSource(tmp_path / "out", policy="up")
+
+    def test_a_policy_where_there_is_one(self, kind: str, tmp_path: Path) -> None:
+        folder = write(tmp_path / "out", kind, [steps(1, 2)], [])
+        assert lengths(RllibSource(folder, policy="default_policy")) == [3]
+        with pytest.raises(SourceFormatError, match="'x' is not one of its policies: 'default_policy'"):
+            RllibSource(folder, policy="x")
 
 
 class TestParquetOfRay:
@@ -252,6 +255,26 @@ class TestParquetOfRay:
         pq.write_table(table, tmp_path / "a.parquet")
         (episode,) = RllibSource(tmp_path / "a.parquet")
         assert episode.observation.shape == (4, 2, 2, 3) and episode.observation.dtype == np.uint8
+
+    @pytest.mark.parametrize("vary", [False, True])
+    def test_batches_with_tensors_of_ray_data(self, tmp_path: Path, vary: bool) -> None:
+        """Batches of equal length are tensors of one shape, others have each its own."""
+        batches = [batch(steps(1, 3)), batch(steps(2, 2 if vary else 3))]
+        table = pa.Table.from_pylist(batches)
+        for name in ("obs", "new_obs"):
+            values = [np.asarray(one[name]) for one in batches]
+            if vary:
+                told = "ray.data.arrow_variable_shaped_tensor", "2"
+                column = pa.array([{"data": v.ravel().tolist(), "shape": list(v.shape)} for v in values])
+            else:
+                told = "ray.data.arrow_tensor", "[3, 2]"
+                column = pa.array([v.ravel().tolist() for v in values])
+            notes = {"ARROW:extension:name": told[0], "ARROW:extension:metadata": told[1]}
+            place = table.column_names.index(name)
+            table = table.set_column(place, pa.field(name, column.type, metadata=notes), column)
+        pq.write_table(table, tmp_path / "a.parquet")
+        found = [episode.observation.tolist() for episode in RllibSource(tmp_path / "a.parquet")]
+        assert found == [[[1, t] for t in range(4)], [[2, t] for t in range(3 if vary else 4)]]
 
     def test_whole_episodes_are_refused(self, tmp_path: Path) -> None:
         parquet(tmp_path / "a.parquet", [{"item": b"\x8a\xa3id_\xa3abc"}])
@@ -301,10 +324,6 @@ class TestRefusals:
         (tmp_path / "a.json").write_text("\n\n")
         with pytest.raises(SourceFormatError, match="no steps in 1 files"):
             RllibSource(tmp_path)
-        with pytest.raises(
-            SourceFormatError, match=r"no steps of the policy 'x'; there is one policy only|'x' is not one"
-        ):
-            RllibSource(lines(tmp_path / "a.json", [batch(steps(1, 2))]), policy="x")
 
     @pytest.mark.parametrize("options", [{"dones": "over"}, {"max_episode_steps": 0}])
     def test_wrong_options(self, tmp_path: Path, options: dict[str, Any]) -> None:
