@@ -84,7 +84,7 @@ def bare(rows: int) -> Episode:
 REAL = {
     **{path.stem: (path, {}) for path in sorted((DATA / "d4rl").glob("*.hdf5"))},
     **{f"minari-{path.parent.name}": (path, {}) for path in sorted((DATA / "minari").glob("*/*-v0"))},
-    "bridge": (DATA / "rlds" / "bridge_dataset", {"split": "train"}),
+    "bridge": (DATA / "rlds" / "bridge_dataset", {"split": "train[:4]"}),
     "cartpole_swingup": (DATA / "rlds" / "rlu_control_suite", {}),
     "robomimic": (DATA / "rlds" / "robomimic_ph", {"split": "train"}),
     "tfds-hopper-v0": (DATA / "rlds" / "d4rl_mujoco_hopper" / "v0-medium", {}),
@@ -144,13 +144,37 @@ def assert_comes_back(source: Source, kind: str, folder: Path) -> Any:
 def test_into_every_format_and_from_there_into_every_other(tmp_path: Path, name: str, kind: str) -> None:
     with source_of(name) as source:
         target = assert_comes_back(source, kind, tmp_path / "first")
-    if target is None:
+    if target is None or kind == "memory":  # from memory the second round would be the first one again
         return
     for other in KINDS:
         with open_source(target) as again:
             if again.num_episodes == 0:
                 continue  # episodes of one row, of which a D4RL file keeps none
             assert_comes_back(again, other, tmp_path / f"second-{other}")
+
+
+def test_pictures_travel_as_files(tmp_path: Path) -> None:
+    """Kept as JPEG from folder to buffer to folder, byte for byte; then pixels, where a format has no files."""
+    path, options = REAL["bridge"]
+    with open_source(path, **options, images="encoded") as source:
+        files: list[Episode] = []
+        convert(source, files, on_invalid="repair")
+        report, first = written(source, "buffer", tmp_path / "buffer")
+        assert set(report.lost) == {"metadata/episode_metadata"}
+    with open_source(first) as source:
+        _, second = written(source, "rlds", tmp_path / "rlds")
+    with open_source(second, images="encoded") as back:
+        assert_only_lost([episode.replace(metadata={}) for episode in files], back, {})
+    with open_source(path, **options) as source:
+        pixels: list[Episode] = []
+        convert(source, pixels, on_invalid="repair")
+    with open_source(second) as source:
+        report, third = written(source, "minari", tmp_path / "minari")
+    with open_source(third) as back:
+        bare = [episode.replace(metadata={}) for episode in pixels]
+        assert_only_lost(bare, back, report.lost, added=ADDED["minari"])
+    with pytest.raises(SinkError, match="takes them decoded"):
+        convert(open_source(first, images="encoded"), str(tmp_path / "no"), to="minari", on_invalid="repair")
 
 
 def test_open_ends_are_mended_and_counted(tmp_path: Path) -> None:

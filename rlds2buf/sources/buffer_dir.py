@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -16,7 +17,7 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
-from rlds2buf.core.fields import FINAL_ROW, FLAG_FIELDS
+from rlds2buf.core.fields import DATA_FIELDS, FINAL_ROW, FLAG_FIELDS
 from rlds2buf.core.rows import CODE, IS_FIRST, IS_LAST, IS_TERMINAL, NOT_RECORDED, OWN_NEXT, column_name
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, Rlds2bufError, SnapshotError, SourceFormatError
@@ -24,12 +25,16 @@ from rlds2buf.files.column_file import checksum, open_column
 from rlds2buf.files.manifest import read_manifest
 from rlds2buf.sources.base import Source
 from rlds2buf.sources.fingerprint import fingerprint_files
+from rlds2buf.wire.decode_pool import DecodePool, PendingFrames
+from rlds2buf.wire.features import Image
+from rlds2buf.wire.images import DamagedImage
 
 __all__ = ["BufferDirSource"]
 
 _VERIFY_BELOW = 1 << 28
 _FLAG_ROWS = 1 << 20
 _NOT_EPISODES = {"links": "of interleaved sources", "items": "of items of several steps", "keys": "drawn at random"}
+_IMAGES = ("decoded", "encoded")
 _HINT = "open it with rlds2buf.load_buffer or `rlds2buf sample`"
 
 
@@ -48,8 +53,11 @@ class BufferDirSource(Source):
     Args:
         path: the folder.
         verify: compare every column's checksum; None does it below 256 MiB.
+        images: what becomes of pictures that were kept as files: ``"decoded"``, columns of pixels;
+            ``"encoded"``, the files, as byte strings; None: pixels, unless :meth:`encoded` is asked for.
 
     Raises:
+        ValueError: no such choice of images.
         SourceNotFound: there is no such folder.
         SourceFormatError: it is incomplete or damaged, a newer rlds2buf wrote it, or its rows are
             no episodes.
@@ -64,7 +72,10 @@ class BufferDirSource(Source):
 
     format: ClassVar[str] = "buffer"
 
-    def __init__(self, path: str | os.PathLike[str], *, verify: bool | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, verify: bool | None = None, images: str | None = None) -> None:
+        if images not in (None, *_IMAGES):
+            raise ValueError(f"images must be one of {', '.join(_IMAGES)}, got {images!r}")
+        self._images = images
         self.path = Path(path)
         self.name = str(path)
         with _translated(self.name):
@@ -91,7 +102,7 @@ class BufferDirSource(Source):
 
     @property
     def spec(self) -> StepSpec:
-        return self._spec
+        return self._spec if self._images == "encoded" else self._decoded
 
     @property
     def num_episodes(self) -> int:
@@ -103,10 +114,19 @@ class BufferDirSource(Source):
 
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
         stop = self.num_episodes if stop is None else min(stop, self.num_episodes)
-        for index in range(start, stop):
-            with _translated(self.name):
-                episode = self._episode(index, int(self._edges[index]), int(self._edges[index + 1]))
-            yield episode
+        with DecodePool() as pool:
+            for index in range(start, stop):
+                with _translated(self.name):
+                    episode = self._episode(index, int(self._edges[index]), int(self._edges[index + 1]), pool)
+                yield episode
+
+    def encoded(self) -> BufferDirSource:
+        """See :meth:`Source.encoded`; itself if `images` was given, or there are no pictures kept as files."""
+        if self._images is not None or self._decoded is self._spec:
+            return self
+        other = copy.copy(self)
+        other._images = "encoded"
+        return other
 
     def details(self) -> dict[str, Any]:
         names = ("kind", "capacity", "capacity_unit", "counts", "provenance", "rlds2buf")
@@ -115,11 +135,12 @@ class BufferDirSource(Source):
     def fingerprint(self) -> str:
         told = [[name, column.crc, column.shape] for name, column in self._columns.items()]
         known = json.dumps([told, self._manifest["spec"], self._manifest["strings"]])
+        asked = ":encoded" if self._images == "encoded" else ""
         digest = hashlib.sha256(known.encode()).hexdigest()[:32]
         if all(column.crc is not None for column in self._columns.values()):
-            return f"buffer:{self.num_steps}:{digest}"
+            return f"buffer:{self.num_steps}:{digest}{asked}"
         files = [column.path for column in self._columns.values() if column.num_bytes]
-        return f"buffer:{self._first}:{self.num_steps}:{digest}:{fingerprint_files(files)}"
+        return f"buffer:{self._first}:{self.num_steps}:{digest}:{fingerprint_files(files)}{asked}"
 
     def _entries(self) -> list[Mapping[str, Any]]:
         """The manifest's columns of rows; a sampler's are of no interest here."""
@@ -160,6 +181,14 @@ class BufferDirSource(Source):
         return rows if head == stop - start else np.concatenate([rows, column.read(0, stop - start - head)])
 
     @functools.cached_property
+    def _decoded(self) -> StepSpec:
+        """The spec, pixels in place of pictures as files."""
+        if all(field.image is None for _, field in self._spec.fields()):
+            return self._spec
+        parts = {name: getattr(self._spec, name) for name in (*DATA_FIELDS, "extras")}
+        return StepSpec(**nest.map_structure(lambda field: (field and field.image) or field, parts))
+
+    @functools.cached_property
     def _strings(self) -> dict[str, np.ndarray]:
         out = {}
         for name, texts in self._manifest["strings"].items():
@@ -167,14 +196,23 @@ class BufferDirSource(Source):
             out[name][:] = [text.encode("latin-1") for text in texts]
         return out
 
-    def _episode(self, index: int, start: int, stop: int) -> Episode:
-        columns: dict[nest.Path, np.ndarray] = {}
+    def _episode(self, index: int, start: int, stop: int, pool: DecodePool) -> Episode | EpisodeError:
+        columns: dict[nest.Path, Any] = {}
         for path, field, column in self._fields:
             rows = self._rows(column, start, stop)
             columns[path] = self._strings[column_name(path)][rows] if field.is_string else rows
+            if field.image is not None and self._images != "encoded":
+                columns[path] = pool.submit(columns[path].tolist(), Image(field.image.shape, field.image.dtype))
+        for path, pending in columns.items():
+            if isinstance(pending, PendingFrames):
+                try:
+                    columns[path] = pending.result()
+                except DamagedImage as cause:
+                    where: dict[str, Any] = {"source": self.name, "episode": index, "step": cause.frame}
+                    return EpisodeError(str(cause), path=nest.path_name(path), rule="unreadable", **where)
         flags = self._rows(self._columns["flags"], start, stop)
         parts = {}
-        for name in ("observation", "action", "reward", "discount", "extras"):
+        for name in (*DATA_FIELDS, "extras"):
             leaves = [columns.get((name, *path)) for path, _ in nest.flatten(getattr(self._spec, name))]
             parts[name] = nest.unflatten(getattr(self._spec, name), iter(leaves))
         metadata: dict[str, Any] = {}

@@ -15,12 +15,15 @@ import pytest
 import rlds2buf
 from rlds2buf import Episode, SourceFormatError, SourceNotFound, convert, make_circular, open_source, spec_of
 from rlds2buf.core import fields, rows
+from rlds2buf.core.spec import StepSpec
 from rlds2buf.files.manifest import write_manifest
 from rlds2buf.kernels import chain
 from rlds2buf.sources.base import Source
 from rlds2buf.sources.buffer_dir import BufferDirSource
+from rlds2buf.sources.memory import MemorySource
 from tests.buffers.numbered import SPEC, episode, transitions
 from tests.contracts.source import MakeSource, SourceContract
+from tests.data import DATA
 from tests.differences import assert_only_lost, differences
 
 
@@ -105,6 +108,41 @@ def test_other_buffers_of_episodes(tmp_path: Path, kind: str) -> None:
     buffer.add([episode(0, 5), episode(100, 3)])
     buffer.save(tmp_path / "buffer")
     assert_only_lost([episode(0, 5), episode(100, 3)], open_source(tmp_path / "buffer"), {})
+
+
+def test_pictures_kept_as_files(tmp_path: Path) -> None:
+    """Decoded unless asked for as they are; a damaged one spoils its episode only."""
+    with open_source(DATA / "rlds/bridge_dataset", split="train[:3]", images="encoded") as source:
+        files = [ep.replace(is_last=np.arange(ep.num_steps) == ep.num_steps - 1, metadata={}) for ep in source]
+        convert(MemoryOf(files, source.spec), tmp_path / "encoded")
+    with open_source(DATA / "rlds/bridge_dataset", split="train[:3]") as source:
+        pixels = [ep.replace(is_last=np.arange(ep.num_steps) == ep.num_steps - 1, metadata={}) for ep in source]
+        with open_source(tmp_path / "encoded") as kept:
+            assert kept.spec == source.spec
+            assert_only_lost(pixels, kept, {})
+            assert kept.encoded().spec == kept.encoded().encoded().spec != kept.spec
+            assert_only_lost(files, kept.encoded(), {})
+            assert kept.fingerprint() != kept.encoded().fingerprint()
+    assert_only_lost(files, open_source(tmp_path / "encoded", images="encoded"), {})
+    with pytest.raises(ValueError, match="images must be one of"):
+        open_source(tmp_path / "encoded", images="jpeg")
+    files[1].observation["image_0"][4] = files[1].observation["image_0"][4][:300]
+    convert(MemoryOf(files, kept.encoded().spec), tmp_path / "damaged")
+    found = list(open_source(tmp_path / "damaged").read())
+    assert [isinstance(item, Episode) for item in found] == [True, False, True]
+    assert "episode 1, step 4, observation/image_0" in str(found[1])
+
+
+class MemoryOf(MemorySource):
+    """Episodes in memory with a spec that says which strings are pictures."""
+
+    def __init__(self, episodes: list[Episode], told: StepSpec) -> None:
+        super().__init__(episodes)
+        self.told = told
+
+    @property
+    def spec(self) -> StepSpec:
+        return self.told
 
 
 def test_buffers_of_something_else_are_refused(tmp_path: Path) -> None:
