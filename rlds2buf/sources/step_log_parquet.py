@@ -72,7 +72,7 @@ class ParquetTable(Table):
         for file in self.files:
             with open_parquet(file) as parquet:
                 self._starts.append(self.count)
-                self.count += parquet.metadata.num_rows
+                self.count += _rows_of(parquet, file)
                 if schema is None:
                     schema = parquet.schema_arrow
                     self._find_columns(parquet, file)
@@ -131,3 +131,12 @@ class ParquetTable(Table):
         except Unfit as cause:
             where = f"{file}, row {row + (cause.row or 0)}"
             raise SourceFormatError(f"{where}: column `{name}` {cause.why}") from cause
+
+
+def _rows_of(parquet: Any, file: Path) -> int:
+    """How many rows a file says it has, which must be the sum of its parts."""
+    told: int = parquet.metadata.num_rows
+    groups = [parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups)]
+    if min([0, *groups]) < 0 or sum(groups) != told:
+        raise SourceFormatError(f"{file}: says it has {told} rows, its row groups have {groups[:5]}")
+    return told
