@@ -11,7 +11,7 @@ import numpy as np
 
 from rlds2buf.errors import SourceFormatError
 from rlds2buf.sources.tf_example_spec import METADATA, ExampleSpec, FieldFeature
-from rlds2buf.wire.example import KINDS, Feature
+from rlds2buf.wire.example import KINDS, Feature, decode_varints
 from rlds2buf.wire.features import Image
 from rlds2buf.wire.images import decode_frames
 from rlds2buf.wire.resize import stack_frames
@@ -68,7 +68,7 @@ def read_steps(field: FieldFeature, records: Sequence[Mapping[str, Feature]], *,
     """
     features = [_feature(field, record) for record in records]
     try:
-        fast = _equal_floats(field, features)
+        fast = _at_once(field, features)
         if fast is not None:
             return fast
         rows = [_rows(field, feature, encoded) for feature in features]
@@ -176,21 +176,29 @@ def _frames(field: FieldFeature, files: list[bytes], encoded: bool) -> np.ndarra
     return stack_frames(frames)
 
 
-def _equal_floats(field: FieldFeature, features: Sequence[Feature]) -> np.ndarray | None:
-    """Packed floats of equally long features, all at once; None where they are stored otherwise."""
-    if field.encoding != "none" or field.dtype == _STRING or KINDS[features[0].kind] != "float":
+def _at_once(field: FieldFeature, features: Sequence[Feature]) -> np.ndarray | None:
+    """Numbers as writers pack them, of all records in one go; None where some are stored otherwise."""
+    if field.encoding != "none" or field.dtype == _STRING or any(f.kind != features[0].kind for f in features):
         return None
     assert field.dtype is not None and field.shape is not None
-    length = features[0].stop - features[0].start
-    if any(f.stop - f.start != length or f.kind != features[0].kind for f in features):
+    runs = [f.data[f.start + 2 : f.stop] for f in features if _is_short_run(f)]
+    if len(runs) < len(features):
         return None
     shape = tuple(n for n in field.shape if n is not None)
-    head = length - 4 * math.prod(shape)
-    first = features[0].data[features[0].start : features[0].start + max(head, 0)]
-    if head < 2 or head > 11 or first[0] != 0x0A or len(features[0].floats()) != math.prod(shape):
+    size = math.prod(shape)
+    data = np.frombuffer(b"".join(runs), np.uint8)
+    lengths = np.array([len(run) for run in runs])
+    if KINDS[features[0].kind] == "float":
+        if (lengths != 4 * size).any():
+            return None
+        return data.view("<f4").astype(field.dtype).reshape(len(runs), *shape)
+    if (np.add.reduceat(data < 0x80, np.cumsum(lengths) - lengths, dtype=np.int64) != size).any() or data[-1] >= 0x80:
         return None
-    joined = b"".join([f.data[f.start : f.stop] for f in features])
-    rows = np.frombuffer(joined, np.uint8).reshape(len(features), length)
-    if (rows[:, :head] != np.frombuffer(first, np.uint8)).any():
-        return None
-    return np.ascontiguousarray(rows[:, head:]).view("<f4").astype(field.dtype).reshape(len(features), *shape)
+    return decode_varints(data, field.dtype).reshape(len(runs), *shape)
+
+
+def _is_short_run(feature: Feature) -> bool:
+    """Whether it is one packed run of 1 to 127 bytes: its tag, its length, its values, nothing else."""
+    length = feature.stop - feature.start - 2
+    head = feature.start
+    return 0 < length < 0x80 and feature.data[head] == 0x0A and feature.data[head + 1] == length

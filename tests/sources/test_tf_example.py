@@ -227,6 +227,47 @@ class TestStepRecords:
         path = write(tmp_path / "a.tfrecord", step_records(lengths))
         assert [e.num_steps for e in TfExampleSource(path, features=STEP, record="step")] == lengths
 
+    @given(data=st.data())
+    @settings(max_examples=40, deadline=None)
+    def test_numbers_in_any_encoding(self, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+        """Packed and unpacked, of every size: read together, or one by one where they must be."""
+        count = data.draw(st.integers(1, 5))
+        size = data.draw(st.sampled_from([1, 2, 40]))
+        rows = np.random.default_rng(data.draw(st.integers(0, 99))).integers(-(2**62), 2**62, (count, size))
+        rows >>= data.draw(st.integers(0, 62))
+        records = [
+            example(
+                {
+                    "i": ("int64", row.tolist()),
+                    "f": ("float", (row / 2**62).astype(np.float32).tolist()),
+                    "last": ("int64", [int(t == count - 1)]),
+                },
+                packed=data.draw(st.booleans()),
+            )
+            for t, row in enumerate(rows)
+        ]
+        features = {
+            "observation": {"key": "i", "shape": [size]},
+            "action": {"key": "f", "shape": [size]},
+            "is_last": "last",
+        }
+        path = write(tmp_path_factory.mktemp("raw") / "a", records)
+        (episode,) = TfExampleSource(path, features=features, record="step")
+        np.testing.assert_array_equal(episode.observation, rows)
+        np.testing.assert_array_equal(episode.action, (rows / 2**62).astype(np.float32))
+
+    @pytest.mark.parametrize("wrong", [[], [1.0], [1.0, 2.0, 3.0, 4.0]])
+    @pytest.mark.parametrize("kind", ["float", "int64"])
+    def test_a_record_with_more_or_less_values(self, tmp_path: Path, kind: str, wrong: list[float]) -> None:
+        values = [[1.0, 2.0], wrong, [1.0, 2.0, 3.0, 4.0][: 4 - len(wrong)]]
+        records = [
+            example({"x": (kind, [v if kind == "float" else int(v) for v in row]), "last": ("int64", [int(t == 2)])})
+            for t, row in enumerate(values)
+        ]
+        features = {"observation": {"key": "x", "shape": [2]}, "is_last": "last"}
+        with pytest.raises(SourceFormatError, match=r"observation: (a record of one step holds|1 values are no whole)"):
+            list(TfExampleSource(write(tmp_path / "a", records), features=features, record="step"))
+
     def test_an_open_end(self, tmp_path: Path) -> None:
         path = write(tmp_path / "a.tfrecord", step_records([3, 4])[:-1])
         first, last = TfExampleSource(path, features=STEP, record="step")
