@@ -336,7 +336,9 @@ class ColumnMap:
         self.following = nest.map_structure(common, other, own)
 
     def _no_fields(self) -> SourceFormatError:
-        held = ", ".join(list(self._columns)[:12]) or "none"
+        if not self._columns:
+            return SourceFormatError(f"{self._name}: the log is empty: it has no columns")
+        held = ", ".join(list(self._columns)[:12])
         return SourceFormatError(
             f"{self._name}: no column is called as an observation, action or reward usually is; name them, for example "
             f"columns={{'observation': 'obs_*', 'reward': 'r'}}; the columns are: {held}"

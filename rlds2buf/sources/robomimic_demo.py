@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -38,11 +40,7 @@ def read_demo(group: Any, *, terminals: str, states: bool, source: str, index: i
     demo = _Demo(group, source, index)
     has_next = group.get("next_obs") is not None
     rows = demo.samples + has_next
-    observation = demo.part("obs", "observation")
-    if has_next:
-        following = demo.part("next_obs", "observation")
-        demo.same_shapes(observation, following)
-        observation = nest.map_structure(lambda one, other: np.concatenate([one, other[-1:]]), observation, following)
+    observation = demo.observations() if has_next else demo.part("obs", "observation")
     dones = demo.numbers("dones", "is_terminal") if group.get("dones") is not None else None
     extras = {key: demo.part(key, f"extras/{key}") for key in demo.others(states)}
     if dones is not None and terminals != "dones":
@@ -94,13 +92,22 @@ class _Demo:
 
     def part(self, name: str, field: str) -> nest.Nest:
         """A dataset, or a group of them, as columns ``[N, ...]``."""
+        return nest.map_structure(_read, self._datasets(name, field))
+
+    def observations(self) -> nest.Nest:
+        """``obs`` and the last row of ``next_obs`` as columns ``[N + 1, ...]``; of the latter no more is read."""
+        own, following = (self._datasets(name, "observation") for name in ("obs", "next_obs"))
+        self._same_shapes(own, following)
+        return nest.map_structure(_read_with_last, own, following)
+
+    def _datasets(self, name: str, field: str) -> nest.Nest:
         found = tree(self.group[name], f"{self.where['source']}: {self._name}/{name}")
         for path, dataset in nest.flatten(found, (field,)):
             length = dataset.shape[0] if dataset.shape else 0
             if length != self.samples:
                 message = f"{length} rows in `{name}`, but {self.samples} actions"
                 raise SpecMismatch(message, path=nest.path_name(path), rule="ragged-columns", **self.where)
-        return nest.map_structure(_read, found)
+        return found
 
     def numbers(self, name: str, field: str) -> np.ndarray:
         """A column ``[N]`` of numbers; ``[N, 1]`` is taken as that."""
@@ -124,9 +131,9 @@ class _Demo:
         leaves = [leaf for _, leaf in nest.flatten(tree(item, self._name))]
         return bool(leaves) and all(leaf.shape and leaf.shape[0] == self.samples for leaf in leaves)
 
-    def same_shapes(self, one: nest.Nest, other: nest.Nest) -> None:
+    def _same_shapes(self, one: nest.Nest, other: nest.Nest) -> None:
         """Check that ``obs`` and ``next_obs`` hold the same."""
-        shapes = [{path: column.shape for path, column in nest.flatten(part)} for part in (one, other)]
+        shapes = [{path: dataset.shape for path, dataset in nest.flatten(part)} for part in (one, other)]
         if shapes[0] != shapes[1]:
             path = min(
                 (path for path in shapes[0].keys() | shapes[1].keys() if shapes[0].get(path) != shapes[1].get(path)),
@@ -180,11 +187,31 @@ def _terminals(dones: np.ndarray | None, choice: str, rows: int, demo: _Demo, in
 
 def _read(dataset: Any) -> np.ndarray:
     dtype = native_dtype(dataset)
+    with _named(dataset):
+        return np.asarray(dataset[()]).astype(dtype, copy=False)
+
+
+def _read_with_last(dataset: Any, following: Any) -> np.ndarray:
+    """All rows of one dataset, and the last one of another."""
+    dtype = np.result_type(native_dtype(dataset), native_dtype(following))
+    out = np.empty((dataset.shape[0] + 1, *dataset.shape[1:]), dtype)
+    with _named(dataset):
+        if dtype == dataset.dtype and dataset.size:
+            dataset.read_direct(out, dest_sel=np.s_[:-1])
+        else:
+            out[:-1] = dataset[()]
+    with _named(following):
+        out[-1:] = following[-1:]
+    return out
+
+
+@contextlib.contextmanager
+def _named(dataset: Any) -> Iterator[None]:
+    """Say which dataset can't be read."""
     try:
-        value = dataset[()]
+        yield
     except (OSError, RuntimeError) as cause:
         raise SourceFormatError(f"{dataset.file.filename}: {dataset.name} can't be read ({cause})") from cause
-    return np.asarray(value).astype(dtype, copy=False)
 
 
 def _padded(column: np.ndarray, rows: int) -> np.ndarray:

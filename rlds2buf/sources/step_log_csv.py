@@ -150,8 +150,10 @@ class CsvTable(Table):
         lines = io.StringIO(block.text, newline="")
         reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
         try:
-            names = [name.strip() for name in next(reader)]
-        except (csv.Error, StopIteration) as cause:
+            names = [name.strip() for name in next(filter(None, reader))]
+        except StopIteration as cause:
+            raise SourceFormatError(f"{block.file}: no header, only blank lines") from cause
+        except csv.Error as cause:
             raise SourceFormatError(f"{block.file}, line {block.line}: no header can be read ({cause})") from cause
         if self._header and names != self._header:
             raise SourceFormatError(f"{block.file}: its header differs from that of {self.files[0].name}")

@@ -111,6 +111,12 @@ class TestLayouts:
         (episode,) = open_source(make(tmp_path / "a.csv", b"\xef\xbb\xbf" + text.encode()))
         assert episode.observation.tolist() == [[0, 1], [1, 2], [0, 0]]
 
+    def test_blank_lines_first_and_no_rows(self, tmp_path: Path) -> None:
+        (episode,) = open_source(make(tmp_path / "a.csv", "\n\nobs,act,truncated\n0.5,1,1\n"))
+        assert episode.observation.tolist() == [0.5]
+        source = open_source(make(tmp_path / "b.csv", "obs,act,truncated\n"))
+        assert source.num_episodes == source.num_steps == 0 and list(source) == []
+
     def test_what_pandas_writes(self, tmp_path: Path) -> None:
         """An index without a name, and True and False."""
         text = ",obs,act,rew,terminated,truncated\n0,0.5,1,1.0,False,False\n1,0.75,0,,True,False\n"
@@ -134,6 +140,7 @@ class TestWrongFiles:
         ("text", "message"),
         [
             ("", "an empty file"),
+            ("\n\r\n", "no header, only blank lines"),
             (HEADER + "1,2,3,4,0,0\n1,2,3\n", "a.csv, line 3: 3 cells, but the header has 6"),
             (HEADER + "1,2,3,4,0,0,9\n", "a.csv, line 2: 7 cells, but the header has 6"),
             (HEADER + '"1\n\n",2,3,4,0,0\n1\n', "a.csv, line 5: 1 cells"),

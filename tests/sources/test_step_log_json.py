@@ -87,6 +87,10 @@ class TestSteps:
         with pytest.raises(SourceFormatError, match=r"line 6\d( on)?: `obs` is"):
             open_source(make(tmp_path / "a.jsonl", *lines))
 
+    def test_an_empty_file(self, tmp_path: Path) -> None:
+        with pytest.raises(SourceFormatError, match="the log is empty"):
+            open_source(make(tmp_path / "a.jsonl", "", " "))
+
     def test_a_file_cut_in_a_line(self, tmp_path: Path) -> None:
         path = make(tmp_path / "a.jsonl", *[step() for _ in range(9)], step(terminated=True))
         path.write_bytes(path.read_bytes()[:-20])
