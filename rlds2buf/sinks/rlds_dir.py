@@ -18,7 +18,7 @@ from rlds2buf.files.partial import PartialFolder, plain_json
 from rlds2buf.sinks.base import Sink
 from rlds2buf.sinks.rlds_spool import RecordSpool
 from rlds2buf.wire.dataset_info_writer import WrittenSplit, check_names, dataset_info_json, names_from, shard_name
-from rlds2buf.wire.example_writer import Buffer, LeafWriter, join_example, leaf_writers
+from rlds2buf.wire.example_writer import Buffer, LeafWriter, example_parts, leaf_writers
 from rlds2buf.wire.features import FeatureTree, Image, Sequence
 from rlds2buf.wire.features_writer import features_json, names_of, step_features
 from rlds2buf.wire.metadata_writer import MetadataWriter
@@ -153,16 +153,16 @@ class RldsDirSink(Sink):
             for path, writer in self._columns:
                 entries += writer.write(found[path])
             entries += self._metadata.write(episode.metadata)
-            record = join_example(entries)
-            if len(record) > _MOST_BYTES:
-                raise SpecMismatch(f"{len(record)} bytes in one record; TensorFlow reads up to 2 GiB", rule="spec")
+            record, size = example_parts(entries)
+            if size > _MOST_BYTES:
+                raise SpecMismatch(f"{size} bytes in one record; TensorFlow reads up to 2 GiB", rule="spec")
         except SpecMismatch as error:
             error.source, error.episode = episode.source, episode.index
             raise
         for path, writer in self._columns:
             if isinstance(writer.leaf, Image):
                 self._note_format(writer.key, found[path])
-        self._spools[self._split_of(episode)].append(record)
+        self._spools[self._split_of(episode)].append(record, size)
         return 1
 
     def resumed(self) -> Mapping[str, Any] | None:

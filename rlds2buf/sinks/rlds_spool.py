@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import array
 import bisect
-import contextlib
 import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from rlds2buf.errors import SinkError, SnapshotCorrupt
+from rlds2buf.files.background_file import BackgroundFile
 from rlds2buf.files.copy_range import copy_range
 from rlds2buf.files.durable import sync_file
 from rlds2buf.wire.shards import FRAME_BYTES, shard_lengths
@@ -19,7 +19,6 @@ from rlds2buf.wire.tfrecord import masked_crc
 
 __all__ = ["RecordSpool", "ShardRule"]
 
-_BUFFER: Final = 1 << 18
 _HEADER: Final = 12
 
 ShardRule = Callable[[int, int], int]
@@ -67,7 +66,7 @@ class RecordSpool:
         self._starts = [0]  # the first record of each file
         self._planned: list[int] | None = None if expected else []  # where further files begin
         self.num_bytes = 0
-        self._file: BinaryIO | None = None
+        self._file: BackgroundFile | None = None
         try:
             if reached is None:
                 self._file = self._open(0)
@@ -86,30 +85,35 @@ class RecordSpool:
         """Those written so far."""
         return [self._path(i) for i in range(len(self._starts))]
 
-    def append(self, record: bytes) -> None:
+    def append(self, parts: Sequence[Any], size: int) -> None:
         """Write one record.
+
+        Args:
+            parts: the record, in pieces: bytes, or arrays ``[n] uint8``.
+            size: bytes of all of them.
 
         Raises:
             SinkError: the disk is full, for one.
         """
         self._turn_over()
         assert self._file is not None
-        size = len(record).to_bytes(8, "little")
-        try:
-            self._file.write(size + masked_crc(size).to_bytes(4, "little"))
-            self._file.write(record)
-            self._file.write(masked_crc(record).to_bytes(4, "little"))
-        except OSError as cause:
-            raise self._sink_error(cause) from cause
-        self._sizes.append(len(record))
-        self.num_bytes += len(record)
+        block = self._file.block
+        length = size.to_bytes(8, "little")
+        block.write(length + masked_crc(length).to_bytes(4, "little"))
+        start = block.tell()
+        block.writelines(parts)
+        with block.getbuffer() as whole, whole[start : start + size] as record:
+            crc = masked_crc(record)
+        block.write(crc.to_bytes(4, "little"))
+        self._file.advance()
+        self._sizes.append(size)
+        self.num_bytes += size
 
     def checkpoint(self) -> dict[str, Any]:
         """Force what was written to the disk; what is returned is `reached` of another spool."""
         assert self._file is not None
+        self._file.sync()
         try:
-            self._file.flush()
-            os.fsync(self._file.fileno())
             for path in self.files[:-1]:
                 sync_file(path)
         except OSError as cause:
@@ -129,9 +133,8 @@ class RecordSpool:
             shards: where they go.
         """
         assert self._file is not None and sum(lengths) == len(self) and len(lengths) == len(shards)
+        self._file.close()
         try:
-            self._file.flush()
-            self.close()
             edges = list(itertools.accumulate(lengths, initial=0))
             places = self._places()
             whole = {(start, stop): i for i, (start, stop) in enumerate(itertools.pairwise([*self._starts, len(self)]))}
@@ -149,11 +152,9 @@ class RecordSpool:
         return lambda: self._finish(renamed, kept)
 
     def close(self) -> None:
-        """Let go of the file; idempotent."""
-        file, self._file = self._file, None
-        if file is not None:
-            with contextlib.suppress(OSError):  # what could not be written is being given up
-                file.close()
+        """Let go of the files; idempotent."""
+        if self._file is not None:
+            self._file.abandon()
 
     def remove(self) -> None:
         """Let go of the files, and remove them."""
@@ -184,11 +185,7 @@ class RecordSpool:
             return
         self._planned.pop(0)
         assert self._file is not None
-        try:
-            self._file.flush()
-        except OSError as cause:
-            raise self._sink_error(cause) from cause
-        self.close()
+        self._file.close()
         self._file = self._open(len(self._starts))
         self._starts.append(len(self._sizes))
 
@@ -216,43 +213,39 @@ class RecordSpool:
     def _path(self, number: int) -> Path:
         return self._folder / f"{self._name}-{number:05d}"
 
-    def _open(self, number: int, mode: str = "w+b") -> BinaryIO:
-        try:
-            return open(self._path(number), mode, buffering=_BUFFER)  # type: ignore[return-value]
-        except FileNotFoundError as cause:
-            raise SnapshotCorrupt(f"{self._path(number)}: missing, it can't be gone on from; start over") from cause
-        except OSError as cause:
-            raise self._sink_error(cause) from cause
+    def _open(self, number: int, mode: str = "wb") -> BackgroundFile:
+        return BackgroundFile(self._path(number), mode)
 
     def _go_on(self, reached: Mapping[str, Any]) -> None:
         """Find the records again, and cut off what is behind them."""
         self._starts = list(reached["starts"])
         self._planned = reached["planned"] if self._expected else []
         for number, (start, stop) in enumerate(itertools.pairwise([*self._starts, reached["records"]])):
-            self.close()
-            self._file = self._open(number, "r+b")
-            try:
-                _find(self._file.fileno(), stop - start, self._path(number), self._sizes)
-                self._file.seek(0, os.SEEK_END)
-            except OSError as cause:
-                raise self._sink_error(cause) from cause
+            _find(self._path(number), stop - start, self._sizes)
         self.num_bytes = sum(self._sizes)
         if self.num_bytes != reached["bytes"]:
             raise SnapshotCorrupt(f"{self._path(0)}: other records than before; start over")
+        self._file = self._open(len(self._starts) - 1, "ab")
 
     def _sink_error(self, cause: OSError | EOFError) -> SinkError:
         return SinkError(f"{self._path(len(self._starts) - 1)}: {getattr(cause, 'strerror', None) or cause}")
 
 
-def _find(handle: int, count: int, path: Path, sizes: array.array[int]) -> None:
+def _find(path: Path, count: int, sizes: array.array[int]) -> None:
     """Append the sizes of `count` records, and cut off what is behind them."""
     at = 0
-    for _ in range(count):
-        header = os.pread(handle, _HEADER, at)
-        if len(header) < _HEADER or masked_crc(header[:8]) != int.from_bytes(header[8:], "little"):
-            raise SnapshotCorrupt(f"{path}: damaged at byte {at}, it can't be gone on from; start over")
-        sizes.append(int.from_bytes(header[:8], "little"))
-        at += sizes[-1] + FRAME_BYTES
-    if os.fstat(handle).st_size < at:
-        raise SnapshotCorrupt(f"{path}: shorter than it was, it can't be gone on from; start over")
-    os.ftruncate(handle, at)
+    try:
+        with open(path, "r+b", buffering=0) as file:
+            for _ in range(count):
+                header = os.pread(file.fileno(), _HEADER, at)
+                if len(header) < _HEADER or masked_crc(header[:8]) != int.from_bytes(header[8:], "little"):
+                    raise SnapshotCorrupt(f"{path}: damaged at byte {at}, it can't be gone on from; start over")
+                sizes.append(int.from_bytes(header[:8], "little"))
+                at += sizes[-1] + FRAME_BYTES
+            if os.fstat(file.fileno()).st_size < at:
+                raise SnapshotCorrupt(f"{path}: shorter than it was, it can't be gone on from; start over")
+            file.truncate(at)
+    except FileNotFoundError as cause:
+        raise SnapshotCorrupt(f"{path}: missing, it can't be gone on from; start over") from cause
+    except OSError as cause:
+        raise SinkError(f"{path}: {cause.strerror or cause}") from cause

@@ -108,7 +108,7 @@ class Feature:
         one = data[start:end]
         if rest == 0 and data.startswith(one, end) and one * count == data[start:stop]:
             return [data[first:end]] * count
-        return [data[first:end], *(data[a:b] for _, a, b in values)]
+        return _strings(data, start, stop) or [data[first:end], *(data[a:b] for _, a, b in values)]
 
     def _expect(self, kind: int) -> None:
         # A feature that holds no list stands for no values of any kind.
@@ -250,6 +250,28 @@ def _values(data: bytes, at: int, stop: int, scalar: int) -> Iterator[tuple[int,
             if wire_type not in (_DELIMITED, scalar):
                 raise SourceFormatError(f"bad tag {tag} at byte {begin}")
             yield wire_type, start, at
+
+
+def _strings(data: bytes, at: int, stop: int) -> list[bytes]:
+    """The values of a list of strings as every writer makes it; none of them if it is made otherwise."""
+    out = []
+    while at < stop - 1:
+        if data[at] != _VALUE_DELIMITED:
+            return []
+        length = data[at + 1]
+        at += 2
+        if length >= 0x80:
+            if at < stop and data[at] < 0x80:  # 128 bytes to 16 KiB, as small pictures are
+                length += (data[at] << 7) - 0x80
+                at += 1
+            else:
+                length, at = _varint(data, at - 1, stop)
+        end = at + length
+        if end > stop:
+            return []
+        out.append(data[at:end])
+        at = end
+    return out if at == stop else []
 
 
 def _skip_scalar(data: bytes, at: int, stop: int, wire_type: int, begin: int) -> int:

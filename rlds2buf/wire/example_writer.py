@@ -7,7 +7,7 @@ so it is made once for each length.
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -19,13 +19,13 @@ from rlds2buf.wire.features import FeatureTree, Image, Tensor
 from rlds2buf.wire.features import Sequence as SequenceFeature
 from rlds2buf.wire.png_writer import encode_png
 
-__all__ = ["LeafWriter", "encode_varints", "join_example", "leaf_writers"]
+__all__ = ["Buffer", "LeafWriter", "encode_varints", "example_parts", "join_example", "leaf_writers"]
 
 BYTES, FLOAT, INT64 = 1, 2, 3
 """Numbers of the three kinds of lists in the message."""
 
-Buffer = bytes | memoryview | np.ndarray
-"""Contiguous bytes, whoever owns them."""
+Buffer = bytes | np.ndarray
+"""Bytes, or an array ``[n] uint8`` of them."""
 
 _MOST_HEADERS: Final = 1024
 
@@ -195,8 +195,14 @@ def join_example(entries: Sequence[Buffer]) -> bytes:
     >>> join_example(entries).hex()
     '0a0d0a0b0a016e12061a040a029601'
     """
-    parts: list[Any] = [b"\x0a", _varint(sum(map(_size, entries))), *entries]
-    return b"".join(parts)
+    return b"".join(example_parts(entries)[0])
+
+
+def example_parts(entries: Sequence[Buffer]) -> tuple[list[Any], int]:
+    """The same in pieces (bytes, or arrays ``[n] uint8``), and how many bytes they are."""
+    size = sum(map(len, entries))
+    head = b"\x0a" + _varint(size)
+    return [head, *entries], len(head) + size
 
 
 def encode_varints(values: np.ndarray) -> Buffer:
@@ -247,7 +253,9 @@ def _strings(values: list[bytes], suffix: str) -> _Values:
     if values and values.count(values[0]) == len(values):
         one = b"".join((b"\x0a", _varint(len(values[0])), values[0]))
         return _Values(suffix, BYTES, [one * len(values)], len(one) * len(values))
-    buffers: list[Buffer] = list(itertools.chain.from_iterable((_string_header(len(value)), value) for value in values))
+    buffers: list[Buffer] = [b""] * (2 * len(values))
+    buffers[::2] = [_string_header(size) for size in map(len, values)]
+    buffers[1::2] = values
     return _Values(suffix, BYTES, buffers, sum(map(len, buffers)))
 
 
@@ -270,6 +278,7 @@ def _entry_header(key: str, kind: int, size: int) -> bytes:
     return b"\x0a" + _varint(len(entry) + size) + entry
 
 
+@functools.lru_cache(1 << 15)
 def _string_header(size: int) -> bytes:
     return b"\x0a" + _varint(size)
 
@@ -283,10 +292,6 @@ def _varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
-
-
-def _size(buffer: Buffer) -> int:
-    return len(buffer) if isinstance(buffer, bytes) else buffer.nbytes
 
 
 def _flatten(value: np.ndarray, depth: int, leaf: Tensor | Image) -> tuple[np.ndarray, list[np.ndarray]]:

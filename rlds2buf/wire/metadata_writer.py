@@ -26,14 +26,16 @@ _ONLY_AS_BYTES: Final = ("float64", "complex64", "complex128")
 _PLAIN: Final = "biufc"
 _TEXT: Final = "OSU"
 _MOST_LOST: Final = 1000
+_MOST_WRITTEN: Final = 256
 
 
 class _Kept(NamedTuple):
-    """One feature: its writer, what the value was in Python, the shapes seen so far as one."""
+    """One feature: its writer, what the value was in Python, the shapes seen so far as one, what was written lately."""
 
     writer: LeafWriter
     python: str
     shape: tuple[int | None, ...]
+    written: dict[Any, list[Buffer]]
 
 
 class MetadataWriter:
@@ -60,10 +62,22 @@ class MetadataWriter:
             self._kept = dict(self._first(found))
         out: list[Buffer] = []
         for path, kept in self._kept.items():
-            out += kept.writer.write(self._value(path, kept, found))
+            out += self._entries(path, kept, found)
         for path in found.keys() - self._kept.keys():
             self._lose(path, "the first episode does not have it")
         return out
+
+    def _entries(self, path: nest.Path, kept: _Kept, found: Mapping[nest.Path, tuple[str, np.ndarray]]) -> list[Buffer]:
+        value = self._value(path, kept, found)
+        if value.shape or value.dtype.kind in "fc":
+            return kept.writer.write(value)
+        # Flags, numbers and names that were there before: most episodes say nothing new.
+        known = kept.written.get(cell := value.item())
+        if known is None:
+            if len(kept.written) >= _MOST_WRITTEN:
+                kept.written.clear()
+            known = kept.written[cell] = kept.writer.write(value)
+        return known
 
     def features(self) -> dict[str, FeatureTree]:
         """The features, once all episodes are written."""
@@ -215,7 +229,7 @@ def _text(array: np.ndarray) -> np.ndarray | None:
 def _keep(path: nest.Path, python: str, name: str, shape: tuple[int | None, ...]) -> _Kept:
     dtype = np.dtype(object) if name == "string" else np.dtype(name)
     leaf = Tensor(shape, dtype, "bytes" if name in _ONLY_AS_BYTES else "none", name)
-    return _Kept(LeafWriter(nest.path_name(path), leaf, 0), python, shape)
+    return _Kept(LeafWriter(nest.path_name(path), leaf, 0), python, shape, {})
 
 
 def _stored_name(value: np.ndarray) -> str:

@@ -28,7 +28,7 @@ _CRC = struct.Struct("<I")
 _HEADER, _FOOTER = _LENGTH_CRC.size, _CRC.size
 
 
-def masked_crc(data: bytes) -> int:
+def masked_crc(data: bytes | memoryview) -> int:
     """The CRC32C of `data`, rotated and shifted by a constant as TFRecord stores it.
 
     >>> hex(masked_crc(b"123456789"))

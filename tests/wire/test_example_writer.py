@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2buf import FieldSpec, SpecMismatch, StepSpec
@@ -60,6 +60,7 @@ def read(features: Any, record: bytes) -> np.ndarray:
     return array
 
 
+@settings(deadline=None)
 @given(columns())
 def test_any_column_as_value_by_value_and_back(given_: tuple[FieldSpec, np.ndarray]) -> None:
     field, column = given_
@@ -68,9 +69,9 @@ def test_any_column_as_value_by_value_and_back(given_: tuple[FieldSpec, np.ndarr
     got = read(features, record)
     assert got.dtype == column.dtype and len(got) == len(column)
     if len(column):
-        assert got.shape == column.shape
+        assert got.shape == column.shape or not column.size  # lengths behind one that is 0 are not stored
     same = np.array_equal(got, column, equal_nan=True) if column.dtype.kind in "fc" else np.array_equal(got, column)
-    assert same or not len(column)
+    assert same or not column.size
 
 
 @given(
