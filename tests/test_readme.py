@@ -80,7 +80,7 @@ def test_options_that_are_named_exist() -> None:
     offered = {
         option for command in cli.commands.values() for parameter in command.params for option in parameter.opts
     } | {"--help"}
-    assert set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", README)) <= offered
+    assert set(re.findall(r"(?<![\w-])(--[a-z][a-z0-9-]+)", README)) <= offered
 
 
 def test_scripts_that_are_named_exist() -> None:
