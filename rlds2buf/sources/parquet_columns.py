@@ -15,6 +15,7 @@ from rlds2buf.sources.arrow_columns import arrow_errors, import_pyarrow
 __all__ = ["Unfit", "column_of", "leaf_of", "leaves_of", "open_parquet", "spec_of_leaf"]
 
 _DEPTH = 32
+_BUFFER_BYTES = 1 << 20
 
 
 class Unfit(Exception):
@@ -41,7 +42,8 @@ def open_parquet(file: Path) -> Iterator[Any]:
     import_pyarrow(f"{file}: Parquet")
     from pyarrow.parquet import ParquetFile
 
-    with arrow_errors(file), ParquetFile(file) as parquet:
+    # Without both options a whole row group is read before its first rows are given.
+    with arrow_errors(file), ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False) as parquet:
         yield parquet
 
 

@@ -188,6 +188,16 @@ class TestParquet:
         assert np.concatenate([e.action for e in source]).tolist() == number.tolist()
         assert [e.index for e in source.read(5, 7)] == [5, 6]
 
+    def test_a_large_row_group_is_read_in_pieces(self, tmp_path: Path) -> None:
+        count = 200_000
+        noise = pa.array(np.random.default_rng(0).normal(size=count * 17))
+        columns = {"obs": pa.FixedSizeListArray.from_arrays(noise, 17), "truncated": np.arange(count) % 500 == 499}
+        path = parquet(tmp_path / "a.parquet", columns, row_group_size=count)
+        del noise, columns
+        before = pa.total_allocated_bytes()
+        held = [pa.total_allocated_bytes() - before for _ in open_source(path)]
+        assert len(held) == 400 and max(held) < path.stat().st_size / 2
+
     @pytest.mark.parametrize(
         ("name", "column", "message"),
         [
