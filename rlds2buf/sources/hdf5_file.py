@@ -72,7 +72,8 @@ def tree(group: Any, name: str, depth: int = 0) -> Any:
         name: what to call it in messages.
 
     Raises:
-        SourceFormatError: the groups nest without end, or a dataset claims more than the file can hold.
+        SourceFormatError: the groups nest without end, a name is no text, or a dataset claims more than
+            the file can hold.
     """
     import h5py
 
@@ -83,6 +84,8 @@ def tree(group: Any, name: str, depth: int = 0) -> Any:
         raise SourceFormatError(f"{name}: neither a dataset nor a group, but {group}")
     if depth > MAX_DEPTH:
         raise SourceFormatError(f"{name}: groups nest deeper than {MAX_DEPTH} levels (a link back to itself?)")
+    if odd := next((key for key in group if not isinstance(key, str)), None):
+        raise SourceFormatError(f"{name}: a name in it is no text: {odd!r}")
     return {
         key: tree(child, f"{name}/{key}", depth + 1)
         for key, child in group.items()

@@ -185,9 +185,12 @@ class CsvTable(Table):
     def _note(self, column: int, kind: Kind, cells: Sequence[str], block: TextBlock) -> None:
         """Remember where a column ceased to be numbers."""
         if kind is Kind.TEXT:
-            row = next(i for i, cell in enumerate(cells) if widen(self._kinds[column], (cell,)) is Kind.TEXT)
+            before, row = self._kinds[column], 0  # each cell may fit by itself, and not with those before it
+            while row + 1 < len(cells) and (so_far := widen(before, cells[row : row + 1])) is not Kind.TEXT:
+                before, row = so_far, row + 1
             shown = cells[row] if len(cells[row]) <= 40 else cells[row][:40] + "..."
-            self.oddities[self._header[column]] = f"line {self._lines(block)[row]}: {shown!r} is no number"
+            what = "is no number" if before is not Kind.BOOL else "is neither True nor False"
+            self.oddities[self._header[column]] = f"line {self._lines(block)[row]}: {shown!r} {what}"
 
     def _parse(self, cells: Sequence[str], column: int, file: int) -> np.ndarray:
         try:

@@ -370,3 +370,11 @@ class TestBadFolders:
         space = '{"type": "Discrete", "dtype": "int64", "start": 0, "n": 2}'
         source = MinariDirSource(write(tmp_path / "data", [], observation_space=space, action_space=space))
         assert list(source) == [] and source.spec.action.values == (0, 1)
+
+
+def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+    folder = copy("cartpole", tmp_path)
+    with h5py.File(folder / "data/main_data.hdf5", "a") as file:
+        file["episode_0/infos"][b"\xff"] = np.zeros(3)
+    with pytest.raises(SourceFormatError, match=r"infos: a name in it is no text: b'\\xff'"):
+        list(MinariDirSource(folder))

@@ -162,6 +162,19 @@ class TestWrongFiles:
             list(open_source(path))
         assert str(path) in str(caught.value)
 
+    @pytest.mark.parametrize(
+        ("cells", "odd"),
+        [
+            (("True", "False", "0"), "line 4: '0' is neither True nor False"),
+            (("0", "1.5", "True"), "line 4: 'True' is no number"),
+        ],
+    )
+    def test_cells_that_each_fit_but_not_together(self, tmp_path: Path, cells: tuple[str, ...], odd: str) -> None:
+        rows = "".join(f"1,2,3,{cell},0\n" for cell in cells)
+        path = make(tmp_path / "a.csv", "obs_0,action,reward,terminated,truncated\n" + rows)
+        with pytest.raises(SourceFormatError, match=odd):
+            list(open_source(path))
+
     def test_a_column_of_text_far_down(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 64)
         rows = "".join(f"1,2,3,{'oops' if i == 77 else i},0,0\n" for i in range(100))
