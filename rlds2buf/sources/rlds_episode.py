@@ -21,7 +21,7 @@ from rlds2buf.wire.own_metadata import OwnMetadata
 __all__ = ["EpisodeReader", "Record"]
 
 _STEPS: Final = "steps"
-_AHEAD_BYTES: Final = 1 << 26
+_AHEAD_BYTES: Final = 1 << 24
 _AHEAD_EPISODES: Final = 16
 
 
@@ -85,7 +85,7 @@ class EpisodeReader:
         """Episodes in the records' order, or in place of one the error that says why it can't be had.
 
         While one is in use the pictures of the next ones are decoded: of at least one, and of more as
-        long as they are at most 16 with 64 MiB of pixels together.
+        long as they are at most 16 with 16 MiB of pixels together.
 
         Args:
             threads: see :class:`~rlds2buf.wire.decode_pool.DecodePool`.

@@ -14,6 +14,7 @@ import numpy as np
 from rlds2buf.errors import SourceError
 from rlds2buf.wire.features import Image
 from rlds2buf.wire.images import DamagedImage, decode_frames
+from rlds2buf.wire.pixel_memory import PixelMemory
 from rlds2buf.wire.resize import stack_frames
 
 __all__ = ["DecodePool", "PendingFrames"]
@@ -21,6 +22,7 @@ __all__ = ["DecodePool", "PendingFrames"]
 _JOB_BYTES = 1 << 16
 """About how many bytes of files are one thread's next piece of work: some milliseconds."""
 
+_IDLE_BYTES = 1 << 25
 _TIMEOUT_S = 600.0
 _MOST_THREADS = 32
 
@@ -49,10 +51,11 @@ class DecodePool:
         self.threads = min(_cores() if threads is None else threads, _MOST_THREADS)
         self._executor: ThreadPoolExecutor | None = None
         self._process = os.getpid()
+        self._memory = PixelMemory(_IDLE_BYTES)
 
     def submit(self, files: Sequence[bytes], image: Image) -> PendingFrames:
         """Begin to decode a column of files; returns at once."""
-        pending = PendingFrames(files, image)
+        pending = PendingFrames(files, image, self._memory)
         if self.threads > 1 and files and os.getpid() == self._process:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self.threads - 1, "rlds2buf-images")
@@ -80,14 +83,16 @@ class PendingFrames:
     Args:
         files: JPEG and PNG files.
         image: what they should be.
+        memory: where to put the pixels; None: wherever numpy puts them.
 
     Attributes:
         nbytes: about how many bytes the pixels take.
     """
 
-    def __init__(self, files: Sequence[bytes], image: Image) -> None:
+    def __init__(self, files: Sequence[bytes], image: Image, memory: PixelMemory | None = None) -> None:
         self._files = files
         self._image = image
+        self._memory = memory
         self._out: np.ndarray | None = None
         self._jobs: list[tuple[_Job, Future[_Found]]] = []
         self._process = os.getpid()
@@ -137,7 +142,7 @@ class PendingFrames:
             return None
         shape: Any = (len(self._files), *self._image.out_shape)
         try:
-            return np.empty(shape, self._image.dtype)
+            return (np if self._memory is None else self._memory).empty(shape, self._image.dtype)
         except (MemoryError, ValueError) as cause:
             raise DamagedImage(f"no memory for pictures {list(shape)} {self._image.dtype}", 0) from cause
 
