@@ -49,6 +49,7 @@ class ColumnFile:
             if resume:
                 end = self._header + self.rows * self._row_bytes
                 if os.path.getsize(path) < end:
+                    self.close()
                     raise SnapshotCorrupt(f"{path}: shorter than its journal says, it can't be continued")
                 self._file.truncate(end)
                 self._file.seek(end)

@@ -111,7 +111,11 @@ class TextColumn:
         self._row_shape = row_shape
         self._per_row = int(np.prod(row_shape, dtype=np.int64))
         self._bytes = NumberColumn(path.with_name(f"{path.name}-bytes"), (), np.dtype(np.uint8), first)
-        self._ends = NumberColumn(path.with_name(f"{path.name}-ends"), row_shape, np.dtype(np.int64), second)
+        try:
+            self._ends = NumberColumn(path.with_name(f"{path.name}-ends"), row_shape, np.dtype(np.int64), second)
+        except BaseException:
+            self._bytes.close()
+            raise
 
     @property
     def rows(self) -> int:

@@ -33,10 +33,7 @@ def fact(value: Any) -> Fact:
         value = str(value) if isinstance(value, str) else bytes(value)
         _check_text(value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value)
         return value
-    try:
-        array = np.asarray(value)
-    except (ValueError, OverflowError):
-        raise TypeError("is a list of unequal parts") from None
+    array = _array(value)
     if array.dtype.kind in "biufc":
         return array
     items = array.reshape(-1).tolist()
@@ -156,6 +153,20 @@ class SharedFacts:
         if data is not None:
             shared.facts = {path: from_json(value) for path, value in data.items()}
         return shared
+
+
+def _array(value: Any) -> np.ndarray:
+    """As numpy takes it, but for lists of text: it would make one type of different ones, and cut off zero bytes."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # unequal parts, or bytes that are no text beside text
+        array = np.empty(0, object)
+    if isinstance(value, list | tuple) and array.dtype.kind not in "biufc":
+        try:
+            array = np.array(value, object)
+        except ValueError:
+            raise TypeError("is a list of unequal parts") from None
+    return array
 
 
 def _check_text(text: bytes) -> None:

@@ -333,6 +333,43 @@ def test_a_full_disk_is_a_sink_error(tmp_path: Path, limit: int) -> None:
     assert not list(tmp_path.iterdir())
 
 
+PEAK = """
+import resource, sys
+import numpy as np
+from rlds2buf import Episode, convert
+from rlds2buf.sources.memory import MemorySource
+
+class Made(MemorySource):
+    def read(self, start=0, stop=None):
+        for index in range(start, int(sys.argv[3])):
+            yield self._episodes[0].replace(index=index)
+
+rows = 1000
+last = np.arange(rows) == rows - 1
+note = np.full(rows, b"a sentence", object)
+one = Episode(observation=np.ones((rows, 60)), action=np.zeros(rows), reward=np.zeros(rows), is_last=last,
+              is_terminal=last, extras={"infos": {"note": note}})
+convert(Made([one]), sys.argv[1], to=sys.argv[2])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.parametrize("kind", ["d4rl", "minari"])
+def test_memory_does_not_grow_with_the_data(tmp_path: Path, kind: str) -> None:
+    peaks = []
+    for count in (20, 160):  # episodes of half a megabyte
+        done = subprocess.run(
+            [sys.executable, "-c", PEAK, str(tmp_path / f"{count}"), kind, str(count)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        peaks.append(int(done.stdout))
+    assert peaks[1] < 1.1 * peaks[0]
+
+
 def test_by_name(tmp_path: Path) -> None:
     report = convert([make(4)], str(tmp_path / "a.hdf5"), to="d4rl", sink_options={"next_observations": False})
     assert report.items == 3 and set(report.lost) == {"observation"}
