@@ -114,9 +114,27 @@ def parquet_tables(path: Path, rows: int) -> Iterator[Any]:
                 yield table
 
 
+def parquet_names(path: Path) -> list[str]:
+    """The names of a Parquet file's columns.
+
+    Raises:
+        SourceNotFound, SourceFormatError, SourceError, MissingDependency: as :func:`read_table`.
+    """
+    import_pyarrow(f"{path}: Parquet")
+    with arrow_errors(path):
+        from pyarrow.parquet import read_schema
+
+        return _names(read_schema(os.fspath(path)))
+
+
 def column_names(table: Any) -> list[str]:
     """The table's columns."""
-    return [str(name) for name in table.column_names]
+    return _names(table.schema)
+
+
+def _names(schema: Any) -> list[str]:
+    """The columns that a schema has."""
+    return [str(name) for name in schema.names]
 
 
 def table_column(table: Any, name: str) -> nest.Nest:

@@ -31,10 +31,11 @@ _SUFFIXES = (".json", ".jsonl", ".parquet")
 class RllibSource(Source):
     """Episodes that RLlib (https://docs.ray.io/en/latest/rllib) has logged.
 
-    Read are JSON with a ``SampleBatch`` or ``MultiAgentBatch`` a line, JSON with a step a line, Parquet with a
-    step a row (the new API stack, ``output_write_episodes=False``) and Parquet with a batch a row.  A batch
-    holds pieces of episodes, which go on in later lines and files; they are joined by ``eps_id``, agent and
-    ``t`` (:class:`~rlds2buf.sources.rllib_episodes.EpisodeJoiner`), and come in the order in which they end.
+    Read are JSON with a ``SampleBatch`` or ``MultiAgentBatch`` a line, JSON with a step a line, Parquet with an
+    episode a row (the new API stack), with a step a row (its ``output_write_episodes=False``) and with a batch
+    a row.  A batch holds pieces of episodes, which go on in later lines and files; they are joined by
+    ``eps_id``, agent and ``t`` (:class:`~rlds2buf.sources.rllib_episodes.EpisodeJoiner`), and come in the order
+    in which they end.
 
     T steps with ``new_obs`` are an episode of T + 1 rows.  Without ``new_obs`` the last observation is not
     known: a terminated episode gets a row of zeros (``metadata["placeholder_final_row"]``), another ends with

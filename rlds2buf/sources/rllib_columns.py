@@ -1,7 +1,6 @@
 """RLlib's columns as numpy columns; what RLlib has packed is recognised, and never unpacked.
 
-A packed value is base64 text of an LZ4 frame around a pickle (rllib/utils/compression.py), or with the
-Parquet output of whole episodes a binary of msgpack whose arrays may be pickles.
+A packed value is base64 text of an LZ4 frame around a pickle.
 
 Source: https://github.com/ray-project/ray/blob/master/rllib/utils/compression.py
 """

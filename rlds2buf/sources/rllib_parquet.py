@@ -1,8 +1,8 @@
 """RLlib's Parquet output: a step a row (the new API stack), or a batch a row (the older ``DatasetWriter``).
 
 The new stack's columns are ``eps_id, agent_id, module_id, obs, actions, rewards, new_obs, terminateds,
-truncateds`` and the module's own outputs.  With ``output_write_episodes=True`` it writes whole episodes as
-one binary column ``item``: msgpack, in which arrays of objects are pickles; that is refused.
+truncateds`` and the module's own outputs; or with ``output_write_episodes=True`` one binary column
+``item``, an episode or a part of one in each row (:mod:`rlds2buf.sources.rllib_items`).
 
 Source: rllib/offline/{offline_env_runner, dataset_writer}.py, https://github.com/ray-project/ray
 """
@@ -20,6 +20,7 @@ from rlds2buf.core import nest
 from rlds2buf.errors import SourceFormatError
 from rlds2buf.sources.arrow_columns import VARIABLE_TENSOR, arrow_errors, column_names, parquet_tables, table_column
 from rlds2buf.sources.rllib_columns import HOW_TO_UNPACK, choose_policy, columns_of, of_policy, refuse_packed
+from rlds2buf.sources.rllib_items import columns_of_item
 
 __all__ = ["parquet_batches"]
 
@@ -38,15 +39,29 @@ def parquet_batches(path: Path, *, policy: str | None, infos: bool) -> Iterator[
         with arrow_errors(where):
             names = column_names(table)
         if names == [_EPISODES]:
-            raise SourceFormatError(
-                f"{path}: whole episodes as serialized objects in one column {_EPISODES!r} (msgpack that may hold "
-                f"pickles), which are never loaded; {HOW_TO_UNPACK}"
-            )
-        if "type" in names or "policy_batches" in names:
+            yield from _items(table, policy, infos, path, first)
+        elif "type" in names or "policy_batches" in names:
             yield from _whole_batches(table, policy, infos, path, first)
         else:
             yield where, _rows(table, policy, infos, where)
         first += table.num_rows
+
+
+def _items(
+    table: Any, policy: str | None, infos: bool, path: Path, first: int
+) -> Iterator[tuple[str, dict[str, nest.Nest]]]:
+    """Rows that are episodes, or parts of them."""
+    with arrow_errors(f"{path}, row {first}"):
+        items = table.column(_EPISODES).to_pylist()
+    for number, item in enumerate(items, first):
+        where = f"{path}, row {number}"
+        try:
+            if not isinstance(item, bytes):
+                raise SourceFormatError(f"an {_EPISODES!r} that is no binary")
+            columns = columns_of_item(item, infos=infos)
+        except SourceFormatError as cause:
+            raise SourceFormatError(f"{where}: {cause}; {HOW_TO_UNPACK}") from cause
+        yield where, of_policy(columns, policy, where) if columns else {}
 
 
 def _rows(table: Any, policy: str | None, infos: bool, where: str) -> dict[str, nest.Nest]:

@@ -22,6 +22,7 @@ from rlds2buf.errors import Rlds2bufError
 from rlds2buf.sources.rllib import RllibSource
 from tests.contracts.source import MakeSource, SourceContract
 from tests.data import DATA
+from tests.reference.msgpack import pack
 
 REAL = sorted((DATA / "rllib").glob("*.json*"))
 LZ4 = base64.b64encode(b"\x04\x22\x4d\x18\x60\x40\x82" + pickle.dumps([1.0])).decode()
@@ -276,11 +277,6 @@ class TestParquetOfRay:
         found = [episode.observation.tolist() for episode in RllibSource(tmp_path / "a.parquet")]
         assert found == [[[1, t] for t in range(4)], [[2, t] for t in range(3 if vary else 4)]]
 
-    def test_whole_episodes_are_refused(self, tmp_path: Path) -> None:
-        parquet(tmp_path / "a.parquet", [{"item": b"\x8a\xa3id_\xa3abc"}])
-        with pytest.raises(SourceFormatError, match=r"one column 'item' .*never loaded; .*output_write_episodes=False"):
-            open_source(tmp_path / "a.parquet", format="rllib")
-
     def test_names_that_are_null(self, tmp_path: Path) -> None:
         rows = steps(1, 3, end="terminateds", agent_id=None, module_id=None)
         for row in rows:
@@ -288,6 +284,122 @@ class TestParquetOfRay:
             del row["t"]
         (episode,) = RllibSource(parquet(tmp_path / "a.parquet", rows))
         assert episode.metadata == {"eps_id": b"abc", "agent_index": 0} and episode.num_steps == 4
+
+
+def state(
+    number: int, steps: int, *, first: int = 0, whole: bool = False, lookback: int = 0, **more: Any
+) -> dict[str, Any]:
+    """The state of a SingleAgentEpisode of Ray 2.44: observation ``[number, t]``, action t, reward t / 2."""
+
+    def buffer(values: list[Any], back: list[Any]) -> dict[str, Any]:
+        held = [*back[len(back) - lookback :], *values]
+        return {"data": np.array(held) if whole else held, "lookback": lookback, "finalized": whole, "space": None}
+
+    def seen(t: int) -> np.ndarray:
+        return np.array([number, t], np.float32)
+
+    before, after = range(first), range(first, first + steps)
+    return {
+        "id_": f"episode {number}",
+        "agent_id": None,
+        "module_id": None,
+        "observations": buffer([seen(t) for t in [*after, first + steps]], [seen(t) for t in before]),
+        "actions": buffer(list(after), list(before)),
+        "rewards": buffer([t / 2 for t in after], [t / 2 for t in before]),
+        "infos": {"data": [{"t": t} for t in range(first - lookback, first + steps + 1)], "lookback": lookback},
+        "extra_model_outputs": {"logp": buffer([np.float32(0.5)] * steps, [np.float32(0.5)] * first)},
+        "is_terminated": True,
+        "is_truncated": False,
+        "t_started": first,
+        **more,
+    }
+
+
+class TestWholeEpisodes:
+    """What the new API stack writes by default, one binary a row."""
+
+    def write(self, path: Path, states: list[dict[str, Any]]) -> Path:
+        return parquet(path, [{"item": pack(one)} for one in states])
+
+    @pytest.mark.parametrize("whole", [False, True])
+    def test_values(self, tmp_path: Path, whole: bool) -> None:
+        path = self.write(tmp_path / "a.parquet", [state(i, 2 + i, whole=whole) for i in range(3)])
+        source = open_source(path)
+        assert type(source) is RllibSource
+        for i, episode in enumerate(source):
+            assert episode.observation.tolist() == [[i, t] for t in range(3 + i)]
+            assert episode.observation.dtype == np.float32 and episode.action.tolist() == [*range(2 + i), 0]
+            assert episode.extras["logp"].tolist() == [0.5] * (2 + i) + [0] and episode.end == "terminated"
+            assert episode.metadata == {"eps_id": f"episode {i}".encode()}
+        (first, *_) = RllibSource(path, infos=True)
+        if not whole:
+            assert [json.loads(text) for text in first.extras["infos"][:2]] == [{"t": 1}, {"t": 2}]
+
+    @pytest.mark.parametrize("lookback", [0, 1, 3])
+    def test_parts_are_joined(self, tmp_path: Path, lookback: int) -> None:
+        open_ = {"is_terminated": False}
+        states = [
+            state(1, 4, **open_),
+            state(2, 2),
+            state(1, 3, first=4, lookback=lookback, is_terminated=False, is_truncated=True),
+        ]
+        other, joined = RllibSource(self.write(tmp_path / "a.parquet", states))
+        assert other.num_steps == 3
+        assert joined.observation.tolist() == [[1, t] for t in range(8)] and joined.end == "truncated"
+        assert joined.action.tolist() == [*range(7), 0] and "open_tail" not in joined.metadata
+
+    def test_nested_observations(self, tmp_path: Path) -> None:
+        nested = {"data": [{"x": np.float32(t), "y": {"z": np.zeros(2)}} for t in range(3)], "lookback": 0}
+        (episode,) = RllibSource(self.write(tmp_path / "a.parquet", [state(1, 2, observations=nested)]))
+        assert episode.observation["x"].tolist() == [0, 1, 2] and episode.observation["y"]["z"].shape == (3, 2)
+
+    @pytest.mark.parametrize(
+        ("more", "message"),
+        [
+            (
+                {"observations": {"data": np.array([{}, {}, {}], object)}},
+                "observations: an array of objects, which is a pickle",
+            ),
+            ({"observations": {"data": [np.zeros(2)] * 2}}, r"observations of \(2, 2\) beside 2 rewards"),
+            (
+                {"observations": {"data": [np.zeros(2), np.zeros(3), np.zeros(2)]}},
+                "observations: values of different shapes",
+            ),
+            ({"observations": {"data": ["a", "b", "c"]}}, "observations: its values are no numbers"),
+            ({"observations": [1, 2, 3]}, "observations: not the state of a buffer"),
+            ({"actions": {"data": [1, 2], "lookback": "x"}}, "actions: a lookback of 'x'"),
+            ({"extra_model_outputs": {"logp": {"data": [0.5]}}}, "logp has not one row for each of 2 steps"),
+        ],
+    )
+    def test_what_is_refused(self, tmp_path: Path, more: dict[str, Any], message: str) -> None:
+        path = self.write(tmp_path / "a.parquet", [state(1, 2, **more)])
+        with pytest.raises(SourceFormatError, match=f"row 0: .*{message}.*output_write_episodes=False"):
+            RllibSource(path)
+
+    def test_infos_that_are_a_pickle(self, tmp_path: Path) -> None:
+        """Some versions make an array of objects of them; they stay closed, and the rest is read."""
+        infos = {"data": np.array([{}, None, {}], object), "lookback": 0}
+        path = self.write(tmp_path / "a.parquet", [state(1, 2, infos=infos)])
+        assert lengths(RllibSource(path)) == [3]
+        with pytest.raises(SourceFormatError, match="the infos are a pickle, which is never loaded"):
+            RllibSource(path, infos=True)
+
+    @pytest.mark.parametrize("item", [b"", b"\xc1", pack([["id_", 1]]), pack({"agent_episodes": {}})])
+    def test_other_items(self, tmp_path: Path, item: bytes) -> None:
+        with pytest.raises(SourceFormatError, match="row 0: "):
+            RllibSource(parquet(tmp_path / "a.parquet", [{"item": item}]))
+
+    def test_damage(self, tmp_path: Path) -> None:
+        whole = pack(state(1, 4))
+        rng = np.random.default_rng(0)
+        for _ in range(300):
+            data = bytearray(whole)
+            data[int(rng.integers(len(data)))] = int(rng.integers(256))
+            path = parquet(tmp_path / "a.parquet", [{"item": bytes(data)}])
+            try:
+                list(RllibSource(path))
+            except Rlds2bufError:
+                continue
 
 
 class TestRefusals:
