@@ -115,8 +115,9 @@ def _is_rllib(look: Look) -> bool:
         return first is not None and _is_rllib(first)
     if look.path.suffix not in _RLLIB_SUFFIXES or not look.path.is_file():
         return False
-    if look.head.startswith(b"PAR1"):
-        return look.tail_holds(b"eps_id", b"obs", b"actions", b"rewards")
+    if look.parquet is not None:
+        names = set(look.parquet)
+        return names == {"item"} or "policy_batches" in names or {"eps_id", "obs", "actions", "rewards"} <= names
     row = {b'"eps_id"', b'"obs"', b'"actions"'}
     return bool(_RLLIB_BATCH.match(look.head)) or all(name in look.first_line for name in row)
 

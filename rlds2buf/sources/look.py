@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from rlds2buf.errors import SourceError
+
 __all__ = ["Look"]
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -84,12 +86,17 @@ class Look:
         with open(self.path, "rb") as file:
             return file.readline(1 << 20)
 
-    def tail_holds(self, *words: bytes) -> bool:
-        """Whether the last 256 KiB of a file, where Parquet has its columns' names, hold all these words."""
-        with open(self.path, "rb") as file:
-            file.seek(max(os.fstat(file.fileno()).st_size - (1 << 18), 0))
-            tail = file.read()
-        return all(word in tail for word in words)
+    @functools.cached_property
+    def parquet(self) -> list[str] | None:
+        """The columns of a Parquet file; None if it is none, can't be read, or pyarrow is not installed."""
+        if not self.head.startswith(b"PAR1"):
+            return None
+        from rlds2buf.sources.arrow_columns import parquet_names
+
+        try:
+            return parquet_names(self.path)
+        except SourceError:
+            return None
 
     @functools.cached_property
     def hdf5(self) -> dict[str, list[str]] | None:
