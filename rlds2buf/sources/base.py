@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -96,6 +96,17 @@ class Source(abc.ABC):
 
         Raises:
             ValueError: no field is called so, or none would be left.
+        """
+        return self
+
+    def only(self, wanted: Callable[[int], bool]) -> Source:
+        """The same data, perhaps without some episodes: a hint that nobody will look at those.
+
+        A source that saves work by it, and knows how many there are, does not yield them from
+        :meth:`read`; the others keep their index.  Others return themselves.
+
+        Args:
+            wanted: whether the episode of an index will be looked at.
         """
         return self
 

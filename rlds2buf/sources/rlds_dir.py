@@ -6,7 +6,7 @@ import copy
 import hashlib
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -117,6 +117,7 @@ class RldsDirSource(Source):
         self._own = read_own_metadata(self._folder)
         self._check_crc = check_crc
         self._threads = image_threads
+        self._wanted: Callable[[int], bool] | None = None
         self._choose(_Chosen(images, None if resize is None else read_size(resize), frozenset()))
         self._split = _default_split(self._info, self._folder) if split is None else split
         self._segments = _segments(self._info, self._split, self._folder)
@@ -163,6 +164,12 @@ class RldsDirSource(Source):
     def without(self, paths: Iterable[str]) -> RldsDirSource:
         """See :meth:`Source.without`."""
         return copy.copy(self)._choose(self._chosen._replace(left_out=self._chosen.left_out | set(paths)))
+
+    def only(self, wanted: Callable[[int], bool]) -> RldsDirSource:
+        """See :meth:`Source.only`: the records of the others are neither parsed nor decoded."""
+        fewer = copy.copy(self)
+        fewer._wanted = wanted
+        return fewer
 
     def details(self) -> dict[str, Any]:
         info = self._info
@@ -214,6 +221,9 @@ class RldsDirSource(Source):
         number = segment.first - 1
         parser = ExampleParser()
         for number, record in enumerate(itertools.islice(records, segment.length), segment.first):
+            if self._wanted is not None and not self._wanted(index):
+                index += 1
+                continue
             try:
                 features = parser.parse(record)
             except SourceFormatError as cause:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -47,6 +48,7 @@ class TransformedSource(Source):
         self.name = source.name
         count = items_of(source) if options.get("sample") is not None else None  # it may take a while to tell
         self._transformation = Transformation(source.spec, num_episodes=count, **options)
+        self._reading = self._only_what_is_needed()
         self.transformation: dict[str, Any] = {
             **getattr(source, "transformation", {}),
             **self._transformation.description,
@@ -75,14 +77,45 @@ class TransformedSource(Source):
         return None if self._transformation.filters else self._source.num_steps
 
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
-        for index, item in enumerate(self._source.read(start, stop), start):
-            yield self._transformation.take(item, index)
+        change = self._transformation
+        if not change.chooses:
+            for item in self._reading.read(start, stop):
+                yield change.take(item)
+            return
+        index = start
+        for item in self._reading.read(start, stop):
+            place = item.index if isinstance(item, Episode) else item.episode
+            place = index if place is None else place
+            yield from self._passed_over(index, place)
+            yield change.take(item) if change.wants(place) else change.left_out(place, self.name)
+            index = place + 1
+        yield from self._passed_over(index, self._end(index, stop))
+
+    def _passed_over(self, start: int, stop: int) -> Iterator[EpisodeError]:
+        """What stands for the episodes that the source did not even yield."""
+        for index in range(start, stop):
+            yield self._transformation.left_out(index, self.name)
+
+    def _end(self, reached: int, stop: int | None) -> int:
+        """Behind the last item, where the source may have passed over the last ones."""
+        count = None if self._reading is self._source else self._reading.num_episodes
+        if count is None:
+            return reached
+        return count if stop is None else min(stop, count)
+
+    def _only_what_is_needed(self) -> Source:
+        """The source without the fields and the episodes that nobody will look at, as far as it can do that."""
+        source = self._source
+        if self._transformation.unused:
+            with contextlib.suppress(ValueError):  # nothing but flags would be left
+                source = source.without(self._transformation.unused)
+        return source.only(self._transformation.wants) if self._transformation.chooses else source
 
     def batches(self, rows: int = 1 << 14) -> Iterator[EpisodeBatch]:
         if self._transformation.filters or self._transformation.moves_rows:
             yield from super().batches(rows)
             return
-        for batch in self._source.batches(rows):
+        for batch in self._reading.batches(rows):
             try:
                 changed = self._transformation.change(batch.rows)
             except EpisodeError:

@@ -74,6 +74,11 @@ class Filters:
         if self._where is not None:
             self._where.check(tree, original)
 
+    @property
+    def columns(self) -> list[str]:
+        """The fields that an expression names."""
+        return [] if self._where is None else [name for name, _ in self._where.columns]
+
     def fault(self, episode: Episode, original: Episode | None = None) -> tuple[str, str] | None:
         """The rule that leaves it out, and why in words; None if it is kept.
 

@@ -80,6 +80,7 @@ class Mapper:
         left = _without(tree, self._dropped)
         self._moves = [_move(left, tree, target, sources, joined) for target, sources, joined in map_entries(map)]
         self._removed = [*self._dropped, *(path for move in self._moves for path in move.sources)]
+        self._leaves = [path for path, leaf in nest.flatten(tree) if leaf is not None]
         self._check_targets(left)
 
     def apply(self, tree: Mapping[str, Nest], leaves: Leaves) -> dict[str, Nest]:
@@ -97,6 +98,13 @@ class Mapper:
         ):
             out = _with(out, move.target, value)
         return out
+
+    @property
+    def unused(self) -> list[Path]:
+        """The fields that are neither moved nor stay."""
+        gone = [*self._dropped, *(move.target for move in self._moves)]
+        used = [path for move in self._moves for path in move.sources]
+        return [leaf for leaf in self._leaves if _below(leaf, gone) and not _below(leaf, used)]
 
     def _value(self, tree: Mapping[str, Nest], move: _Move, leaves: Leaves) -> Nest:
         found = [nest.get(tree, source) for source in move.sources]
@@ -172,6 +180,10 @@ def _dropped(tree: Mapping[str, Nest], name: str) -> list[Path]:
     if not found:
         raise ValueError(f"drop: no field {name!r}{near_miss(tree, name)}")
     return found
+
+
+def _below(path: Path, nests: Sequence[Path]) -> bool:
+    return any(path[: len(inner)] == inner for inner in nests)
 
 
 def _is_nest(value: Nest) -> bool:

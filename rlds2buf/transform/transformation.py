@@ -21,7 +21,7 @@ from rlds2buf.transform.filters import Filters
 from rlds2buf.transform.leaves import ColumnLeaves, SpecLeaves
 from rlds2buf.transform.mapping import Mapper, map_entries
 from rlds2buf.transform.subset import Subset
-from rlds2buf.transform.tree import episode_of, spec_of_tree, tree_of
+from rlds2buf.transform.tree import episode_of, find, spec_of_tree, tree_of
 
 __all__ = ["OPTIONS", "Transformation"]
 
@@ -50,6 +50,8 @@ class Transformation:
     Attributes:
         spec: of the episodes that come out.
         filters: whether episodes may be left out.
+        chooses: whether some are left out by their index alone, as :meth:`wants` says.
+        unused: names of the fields that come in for nothing.
 
     Raises:
         ValueError, TypeError: an argument is wrong, or does not fit the spec.
@@ -109,7 +111,12 @@ class Transformation:
             raise ValueError("drop: nothing is left but flags")
         self.spec: StepSpec = spec_of_tree(out) if self._described else spec
         self._filters.check(out, tree)
-        self.filters = bool(self._filters) or bool(self._subset)
+        looked_at = [find(tree, name) for name in self._filters.columns]
+        self.unused = [
+            nest.path_name(path) for path in self._mapper.unused if path not in looked_at and path[0] not in FLAG_FIELDS
+        ]
+        self.chooses = bool(self._subset)
+        self.filters = bool(self._filters) or self.chooses
 
     @property
     def moves_rows(self) -> bool:
@@ -126,18 +133,22 @@ class Transformation:
             found["reward_shift"] = self._reward_shift
         return {**found, **self._filters.describe(), **self._subset.describe()}
 
-    def take(self, item: Episode | EpisodeError, index: int) -> Episode | EpisodeError:
-        """What becomes of the source's episode of this index; errors are returned, as from Source.read.
+    def wants(self, index: int) -> bool:
+        """Whether the episode of this index is in the sample and in the part."""
+        return self._subset.fault(index) is None
 
-        An episode that is not in the sample is left out, also where it could not be read.
+    def left_out(self, index: int, source: str) -> FilteredOut:
+        """What stands for an episode that is not wanted."""
+        found = self._subset.fault(index)
+        assert found is not None, index
+        return FilteredOut(found[1], source=source, episode=index, rule=found[0])
+
+    def take(self, item: Episode | EpisodeError) -> Episode | EpisodeError:
+        """What becomes of a wanted episode of the source; errors are returned, as from Source.read.
 
         Raises:
             ExpressionError: `where` can't be evaluated; and whatever a function given as `where` raises.
         """
-        left_out = self._subset.fault(index)
-        if left_out is not None:
-            source = item.source
-            return FilteredOut(left_out[1], source=source, episode=index, rule=left_out[0])
         if isinstance(item, EpisodeError):
             return item
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +23,9 @@ from rlds2buf.sources.d4rl_hdf5 import D4rlHdf5Source
 from rlds2buf.sources.memory import MemorySource
 from rlds2buf.sources.transformed import TransformedSource
 from rlds2buf.transform.facts import episode_return
-from tests.contracts.source import MakeSource, SourceContract, assert_same_episode
+from rlds2buf.transform.transformation import Transformation
+from rlds2buf.wire.layout import ExampleParser
+from tests.contracts.source import MakeSource, SourceContract, assert_same_episode, assert_same_item
 from tests.data import DATA
 
 HOPPER = DATA / "d4rl" / "hopper_medium-v2.hdf5"
@@ -102,6 +105,86 @@ class TestContractFile(SourceContract):
                 file["rewards"][3] = 99
 
         return write
+
+
+class TestContractSampledRecords(SourceContract):
+    """RLDS folders pass over the records that are not wanted."""
+
+    HOW: ClassVar[dict[str, Any]] = {"sample": 9, "seed": 1, "drop": "observation/image_[123]"}
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        return Path(shutil.copytree(BRIDGE, tmp_path / "bridge"))
+
+    @pytest.fixture
+    def make_source(self, folder: Path) -> MakeSource:  # type: ignore[override]
+        return lambda: open_source(folder, **self.HOW)
+
+    @pytest.fixture
+    def change(self, folder: Path) -> Callable[[], None]:
+        def write() -> None:
+            path = next(folder.rglob("*.tfrecord*"))
+            path.write_bytes(path.read_bytes()[:-1] + b"!")
+
+        return write
+
+    def test_every_record_has_its_place(self, source: Source) -> None:
+        items = list(source.read())
+        assert [item.index if isinstance(item, Episode) else item.episode for item in items] == list(range(25))
+        chosen = sorted(sorted(range(25), key=lambda index: unit_interval(1, index, "sample"))[:9])
+        assert [item.index for item in items if isinstance(item, Episode)] == chosen
+
+    def test_the_others_are_not_parsed(self, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+        plain = list(open_source(BRIDGE))
+        parsed, parse = [], ExampleParser.parse
+        monkeypatch.setattr(ExampleParser, "parse", lambda self, record: parsed.append(0) or parse(self, record))
+        for episode in source:
+            own = plain[episode.index or 0]
+            assert np.array_equal(episode.observation["image_0"], own.observation["image_0"])
+            assert episode.observation.keys() == {"image_0", "state"}
+        assert len(parsed) == 9
+
+    def test_from_the_middle(self, source: Source) -> None:
+        everything = list(source.read())
+        for start in range(25):
+            for stop in (None, start, start + 1, start + 4, 25, 40):
+                part = list(source.read(start, stop))
+                assert len(part) == len(everything[start:stop])
+                for one, other in zip(part, everything[start:stop], strict=True):
+                    assert_same_item(one, other)
+
+
+class TestNotLookedAt:
+    def test_fields_that_come_in_for_nothing_are_known(self) -> None:
+        spec = open_source(BRIDGE).spec
+        unused = {
+            name: Transformation(spec, **how).unused
+            for name, how in {
+                "dropped": {"drop": ["observation/image_[12]", "reward", "is_terminal"]},
+                "replaced": {"map": {"observation": "observation/state"}},
+                "asked for": {"drop": ["reward", "action"], "where": "max(reward) < 1"},
+                "moved": {"map": {"extras/a": "action"}},
+            }.items()
+        }
+        images = [f"observation/image_{number}" for number in range(4)]
+        assert unused["dropped"] == [*images[1:3], "reward"]
+        assert unused["replaced"] == images and unused["asked for"] == ["action"] and unused["moved"] == []
+
+    def test_a_dropped_field_can_still_be_asked_for(self) -> None:
+        sums = [ep.action[:-1].sum(dtype=np.float64).item() for ep in open_source(BRIDGE)]
+        limit = sorted(sums)[12]
+        kept = list(open_source(BRIDGE, drop=["observation", "action"], where=f"sum(action) > {limit}"))
+        assert [ep.index for ep in kept] == [index for index, total in enumerate(sums) if total > limit]
+        assert len(kept) == 12 and kept[0].action is None
+
+    def test_damaged_pictures_that_are_dropped_spoil_nothing(self, tmp_path: Path) -> None:
+        folder = shutil.copytree(BRIDGE, tmp_path / "bridge")
+        path = next(folder.rglob("*.tfrecord*"))
+        path.write_bytes(path.read_bytes().replace(b"\xff\xd8\xff", b"\xff\xff\xff"))
+        with pytest.raises(EpisodeError, match="damaged"):
+            list(open_source(folder, check_crc=False, drop="observation/image_1"))
+        found = list(open_source(folder, check_crc=False, map={"observation": "observation/state"}))
+        assert [ep.observation.shape for ep in found] == [(10, 7)] * 25
 
 
 class TestOpening:
