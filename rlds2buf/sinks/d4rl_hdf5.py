@@ -47,7 +47,7 @@ class D4rlHdf5Sink(SpooledSink):
 
     Every column keeps its dtype.  What such a file has no place for is listed by :meth:`lost`:
     discounts other than 1 and 0 at a terminal, values of final rows, metadata that differ between
-    episodes, episodes of one row, axes that vary.
+    episodes, episodes of one row, axes that vary.  The limits of a field's spec are not kept.
 
     Args:
         path: the file to make.

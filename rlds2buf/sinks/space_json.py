@@ -58,6 +58,7 @@ def space_json(spec: nest.Nest, texts: Callable[[nest.Path], TextRange], path: n
     ================================================  ====================================
     integer, ``values`` without a gap                 Discrete
     int64, limits more than 256 apart                 Discrete, which is read so
+    int64 with an axis, from 0 to a limit             MultiDiscrete
     int8 with an axis, ``values`` 0 and 1             MultiBinary
     text                                              Text, with what `texts` knows of it
     other numbers                                     Box; no limit is the dtype's, or infinite
@@ -82,7 +83,7 @@ def space_json(spec: nest.Nest, texts: Callable[[nest.Path], TextRange], path: n
     if field.is_string:
         letters, longest = texts(path).to_json()
         return {"type": "Text", "max_length": max(1, longest), "min_length": 0, "charset": letters}
-    return _discrete(field) or _multi_binary(field) or _box(field)
+    return _discrete(field) or _multi_discrete(field) or _multi_binary(field) or _box(field)
 
 
 def has_pictures(spec: nest.Nest) -> bool:
@@ -130,6 +131,21 @@ def _discrete(field: FieldSpec) -> dict[str, Any] | None:
     if stop - start > np.iinfo(np.int64).max or stop > np.iinfo(np.int64).max:
         return None
     return {"type": "Discrete", "dtype": "int64", "start": start, "n": stop - start}
+
+
+def _multi_discrete(field: FieldSpec) -> dict[str, Any] | None:
+    """A Box of int64 reads as the same spec, but what has such limits is rather a choice than a measure."""
+    if field.dtype != np.int64 or not field.shape or None in field.shape or field.low is None or field.high is None:
+        return None
+    high = space_limit(field, "high")
+    if not high.size or (space_limit(field, "low") != 0).any() or (high < 0).any() or (high >= 1 << 31).any():
+        return None
+    return {
+        "type": "MultiDiscrete",
+        "dtype": "int64",
+        "nvec": (high + 1).tolist(),
+        "start": np.zeros_like(high).tolist(),
+    }
 
 
 def _multi_binary(field: FieldSpec) -> dict[str, Any] | None:

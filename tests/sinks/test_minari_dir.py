@@ -249,6 +249,30 @@ def test_spaces(name: str) -> None:
         assert again == SPECS[name]
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-1, np.array([1, np.inf], np.float32), (2,), np.float32),
+        spaces.Box(-np.inf, np.inf, (), np.float64),
+        spaces.Box(0, 255, (8, 8, 3), np.uint8),
+        spaces.Box(-3, 9, (2,), np.int64),
+        spaces.Discrete(5, start=-2),
+        spaces.Discrete(1000),
+        spaces.MultiDiscrete([3, 4]),
+        spaces.MultiDiscrete([[3, 4], [1, 2]]),
+        spaces.MultiBinary(3),
+        spaces.MultiBinary([2, 3]),
+        spaces.Dict({"b": spaces.Discrete(3), "a": spaces.Tuple([spaces.Box(0, 1, (2,)), spaces.MultiBinary(2)])}),
+    ],
+    ids=str,
+)
+def test_a_space_of_minaris_comes_back_as_it_was(space: spaces.Space) -> None:
+    specs = space_specs(minari.serialization.serialize_space(space))
+    again = space_json(specs, lambda path: TextRange())
+    assert minari.serialization.deserialize_space(json.dumps(again)) == space
+
+
 def test_limits_are_kept(tmp_path: Path) -> None:
     episode = make(3, observation=np.zeros((3, 2), np.float32), action=np.zeros(3, np.int64))
     limited = {"observation": SPECS["limits"], "action": SPECS["discrete"]}
