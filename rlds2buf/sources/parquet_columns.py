@@ -137,7 +137,7 @@ def _dtype(kind: Any) -> np.dtype:
     if types.is_boolean(kind):
         return np.dtype(np.bool_)
     if types.is_integer(kind) or types.is_floating(kind):
-        return np.dtype(kind.to_pandas_dtype())
+        return np.dtype(import_pyarrow("Parquet").array([], kind).to_numpy(zero_copy_only=False).dtype)
     if any(test(kind) for test in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)):
         return np.dtype(object)
     if types.is_temporal(kind) and not types.is_interval(kind):
