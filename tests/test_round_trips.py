@@ -84,6 +84,8 @@ def bare(rows: int) -> Episode:
 REAL = {
     **{path.stem: (path, {}) for path in sorted((DATA / "d4rl").glob("*.hdf5"))},
     **{f"minari-{path.parent.name}": (path, {}) for path in sorted((DATA / "minari").glob("*/*-v0"))},
+    "rllib": (DATA / "rllib" / "cartpole_small.json", {}),
+    "rllib-rows": (DATA / "rllib" / "cartpole-v1-rowwise.jsonl", {}),
     "bridge": (DATA / "rlds" / "bridge_dataset", {"split": "train[:4]"}),
     "cartpole_swingup": (DATA / "rlds" / "rlu_control_suite", {}),
     "robomimic": (DATA / "rlds" / "robomimic_ph", {"split": "train"}),
