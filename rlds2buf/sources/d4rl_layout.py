@@ -10,7 +10,7 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SourceFormatError
-from rlds2buf.sources.hdf5_file import check_size, tree
+from rlds2buf.sources.hdf5_file import check_names, check_size, tree
 from rlds2buf.sources.hdf5_rows import native_dtype
 
 __all__ = ["REQUIRED", "Column", "Layout", "flagged_rows"]
@@ -60,6 +60,7 @@ class Layout:
 
     def __init__(self, file: Any, name: str, *, infos: bool = True, timeouts: str = "timeouts") -> None:
         self._name = name
+        check_names(file, name)
         missing = [f"`{want}`" for want in REQUIRED if file.get(want) is None]
         if missing:
             held = ", ".join(sorted(file)) or "nothing"

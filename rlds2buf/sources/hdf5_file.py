@@ -12,7 +12,7 @@ import numpy as np
 
 from rlds2buf.errors import MissingDependency, Rlds2bufError, SourceError, SourceFormatError, SourceNotFound
 
-__all__ = ["check_size", "describe_value", "open_hdf5", "read_value", "tree"]
+__all__ = ["check_names", "check_size", "describe_value", "open_hdf5", "read_value", "tree"]
 
 _H5PY_RAISES = (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 """A flipped byte in the file's own structure comes out as nearly anything."""
@@ -84,13 +84,22 @@ def tree(group: Any, name: str, depth: int = 0) -> Any:
         raise SourceFormatError(f"{name}: neither a dataset nor a group, but {group}")
     if depth > MAX_DEPTH:
         raise SourceFormatError(f"{name}: groups nest deeper than {MAX_DEPTH} levels (a link back to itself?)")
-    if odd := next((key for key in group if not isinstance(key, str)), None):
-        raise SourceFormatError(f"{name}: a name in it is no text: {odd!r}")
+    check_names(group, name)
     return {
         key: tree(child, f"{name}/{key}", depth + 1)
         for key, child in group.items()
         if isinstance(child, h5py.Dataset | h5py.Group)
     }
+
+
+def check_names(group: Any, name: str) -> None:
+    """Refuse a group in which something has a name that is no text, as a flipped byte makes one.
+
+    Raises:
+        SourceFormatError: there is one.
+    """
+    if odd := next((key for key in group if not isinstance(key, str)), None):
+        raise SourceFormatError(f"{name}: a name in it is no text: {odd!r}")
 
 
 def check_size(dataset: Any) -> None:

@@ -160,7 +160,7 @@ def plain(attributes: dict[str, Any]) -> dict[str, Any]:
             value = value.decode("utf-8", "replace")
         if isinstance(value, np.ndarray) and value.dtype.kind not in "biuf":
             value = str(value.tolist())
-        if isinstance(value, bool | int | float | str | np.ndarray):
+        if isinstance(value, bool | int | float | str | np.ndarray) and isinstance(key, str):
             out[key] = value
     return out
 

@@ -524,3 +524,13 @@ class TestBadFiles:
     def test_options_out_of_range(self, options: dict[str, int]) -> None:
         with pytest.raises(ValueError, match=next(iter(options))):
             D4rlHdf5Source(FILES[0], **options)
+
+
+def test_a_name_that_is_no_text(tmp_path):
+    path = tmp_path / "a.hdf5"
+    with h5py.File(path, "w") as file:
+        file["observations"], file["actions"] = np.zeros((3, 2)), np.zeros(3)
+        file["rewards"], file["terminals"] = np.zeros(3), np.array([False, False, True])
+        file[b"\xff"] = np.zeros(3)
+    with pytest.raises(SourceFormatError, match=r"a name in it is no text: b'\\xff'"):
+        D4rlHdf5Source(path)
