@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,9 +32,9 @@ _MOST_THREADS = 32
 class DecodePool:
     """A few threads, made when the first pictures come; a context manager.
 
-    Whoever asks for pictures that nobody has begun with decodes them itself, and counts as one of
-    the threads.  So with one thread (or on a machine with one core) there is no other; nor is there
-    in a process forked off while the pool was at work.
+    Whoever waits for pictures decodes meanwhile what nobody has begun with, and counts as one of the
+    threads.  So with one thread (or on a machine with one core) there is no other; nor is there in a
+    process forked off while the pool was at work.
 
     Args:
         threads: how many; None: one for each core that this process may use.
@@ -52,15 +54,36 @@ class DecodePool:
         self._executor: ThreadPoolExecutor | None = None
         self._process = os.getpid()
         self._memory = PixelMemory(_IDLE_BYTES)
+        self._queue: deque[_Job] = deque()
 
     def submit(self, files: Sequence[bytes], image: Image) -> PendingFrames:
         """Begin to decode a column of files; returns at once."""
-        pending = PendingFrames(files, image, self._memory)
+        pending = PendingFrames(files, image, self)
         if self.threads > 1 and files and os.getpid() == self._process:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self.threads - 1, "rlds2buf-images")
-            pending.start(self._executor)
+            for job in pending.start():
+                job.future = self._executor.submit(job.run)
+                self._queue.append(job)
         return pending
+
+    def help(self) -> bool:
+        """Do the oldest piece of work that nobody has begun with; False if there is none."""
+        while self._queue:
+            job = self._queue.popleft()
+            if job.future is not None and job.future.cancel():
+                job.found = job.run()
+                return True
+        return False
+
+    def tidy(self) -> None:
+        """Forget the oldest pieces of work that are done."""
+        while self._queue and (self._queue[0].future is None or self._queue[0].future.done()):
+            self._queue.popleft()
+
+    def room(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Memory for pixels, perhaps that of others which nobody holds any more."""
+        return self._memory.empty(shape, dtype)
 
     def close(self) -> None:
         """Drop the work that has not begun and wait for the rest; idempotent."""
@@ -83,29 +106,29 @@ class PendingFrames:
     Args:
         files: JPEG and PNG files.
         image: what they should be.
-        memory: where to put the pixels; None: wherever numpy puts them.
+        pool: who may decode them; None: whoever asks for the result.
 
     Attributes:
         nbytes: about how many bytes the pixels take.
     """
 
-    def __init__(self, files: Sequence[bytes], image: Image, memory: PixelMemory | None = None) -> None:
+    def __init__(self, files: Sequence[bytes], image: Image, pool: DecodePool | None = None) -> None:
         self._files = files
         self._image = image
-        self._memory = memory
+        self._pool = pool
         self._out: np.ndarray | None = None
-        self._jobs: list[tuple[_Job, Future[_Found]]] = []
+        self._jobs: list[_Job] = []
         self._process = os.getpid()
         self.nbytes = _nbytes(files, image)
 
-    def start(self, executor: ThreadPoolExecutor) -> None:
-        """Hand the files over in pieces; the pixels go to where they belong at once, if their shape is known."""
+    def start(self) -> list[_Job]:
+        """The work in pieces; the pixels go to where they belong at once, if their shape is known."""
         try:
             self._out = self._allocated()
         except DamagedImage:
-            return  # said by result(), whose turn it is to say so
-        for job in self._cut():
-            self._jobs.append((job, executor.submit(job.run)))
+            return []  # said by result(), whose turn it is to say so
+        self._jobs = self._cut()
+        return self._jobs
 
     def result(self) -> np.ndarray:
         """``[N, height, width, channels]``, or ``[N] object`` where the shapes differ.
@@ -114,10 +137,9 @@ class PendingFrames:
             DamagedImage: says which is the first one damaged.
             SourceError: it took more than ten minutes.
         """
-        if self._jobs and os.getpid() == self._process:
-            # What still waits for a thread is done here, and then waited for what does not.
-            mine = [job.run() if future.cancel() else None for job, future in self._jobs]
-            found = [_wait(job[1]) if done is None else done for job, done in zip(self._jobs, mine, strict=True)]
+        if self._pool is not None and self._jobs and os.getpid() == self._process:
+            found = [job.gathered(self._pool) for job in self._jobs]
+            self._pool.tidy()
         else:
             self._out = self._allocated()
             found = [job.run() for job in self._cut()]
@@ -130,11 +152,12 @@ class PendingFrames:
             return self._out
         return stack_frames(frames) if frames else np.empty((0, *self._empty_shape()), self._image.dtype)
 
-    def _cut(self) -> Iterator[_Job]:
-        for start, stop in _pieces(self._files):
-            yield _Job(
-                self._files[start:stop], self._image, None if self._out is None else self._out[start:stop], start
-            )
+    def _cut(self) -> list[_Job]:
+        out = self._out
+        return [
+            _Job(self._files[start:stop], self._image, None if out is None else out[start:stop], start)
+            for start, stop in _pieces(self._files)
+        ]
 
     def _allocated(self) -> np.ndarray | None:
         """Room for all pixels, if their shape is known beforehand."""
@@ -142,7 +165,9 @@ class PendingFrames:
             return None
         shape: Any = (len(self._files), *self._image.out_shape)
         try:
-            return (np if self._memory is None else self._memory).empty(shape, self._image.dtype)
+            return (
+                np.empty(shape, self._image.dtype) if self._pool is None else self._pool.room(shape, self._image.dtype)
+            )
         except (MemoryError, ValueError) as cause:
             raise DamagedImage(f"no memory for pictures {list(shape)} {self._image.dtype}", 0) from cause
 
@@ -153,13 +178,22 @@ class PendingFrames:
 _Found = list[np.ndarray] | DamagedImage
 
 
-class _Job(NamedTuple):
-    """Some of a column's files; `first` is the number of the first one."""
+@dataclasses.dataclass
+class _Job:
+    """Some of a column's files.
+
+    Attributes:
+        first: the number of the first file.
+        future: of the thread that has been asked to do it.
+        found: what came of it, if the thread that waits for it was quicker.
+    """
 
     files: Sequence[bytes]
     image: Image
     out: np.ndarray | None
     first: int
+    future: Future[_Found] | None = None
+    found: _Found | None = None
 
     def run(self) -> _Found:
         """The frames, none of them if they are in `out`; or what is wrong, for whoever comes to it."""
@@ -170,12 +204,19 @@ class _Job(NamedTuple):
             return error
         return frames if self.out is None else []
 
-
-def _wait(future: Future[_Found]) -> _Found:
-    try:
-        return future.result(_TIMEOUT_S)
-    except FutureTimeout as cause:
-        raise SourceError(f"decoding a few pictures took more than {_TIMEOUT_S:.0f} s") from cause
+    def gathered(self, pool: DecodePool) -> _Found:
+        """What comes of it; others are done while it is not ready."""
+        assert self.future is not None, "gathered before it was handed out"
+        while self.found is None and not self.future.done() and pool.help():
+            pass
+        if self.found is not None:
+            return self.found
+        if self.future.cancel():  # the pool was closed
+            return self.run()
+        try:
+            return self.future.result(_TIMEOUT_S)
+        except FutureTimeout as cause:
+            raise SourceError(f"decoding a few pictures took more than {_TIMEOUT_S:.0f} s") from cause
 
 
 def _pieces(files: Sequence[bytes]) -> Iterator[tuple[int, int]]:
