@@ -31,7 +31,7 @@ LAYERS = {
     "check": "sources core errors",
     "views": "core errors",
     "returns": "kernels core errors",
-    "buffers": "views kernels returns files core errors",
+    "buffers": "views kernels returns wire files core errors",
     "sinks": "buffers views wire files core errors",
     "interruption": "",
     "progress": "interruption sources core errors",

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.buffers.reader import Reader
+from rlds2buf.buffers.saving import MemoryColumns, saved_columns, small_strings, write_columns
 from rlds2buf.buffers.spaces import number_field, step_spec
 from rlds2buf.buffers.step_field import StepField, done_code
 from rlds2buf.buffers.storage import OWN_NEXT, RowStore
 from rlds2buf.buffers.tensors import Device, to_numpy
-from rlds2buf.buffers.vocabulary import Vocabulary
 from rlds2buf.core import nest
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.ragged import as_bytes
 from rlds2buf.core.sample import Sample, SampleInfo, Transition
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import NotEnoughItems, ReplayError, SnapshotError, SpecMismatch
@@ -202,6 +203,8 @@ class CostReplay:
             following = self._next.accept(next_observation, lead)
             codes = done_code(terminated, truncated, lead).reshape(-1)
             rows = [leaf.reshape(len(codes), *leaf.shape[len(lead) :]) for leaf in (*columns, *following)]
+            paths = [*self._store.paths, *(path for path, _ in self._next.leaves)]
+            rows = [as_bytes(row, path) if row.dtype == object else row for row, path in zip(rows, paths, strict=True)]
             first = self._append(rows[: len(columns)], rows[len(columns) :], codes, steps)
         return np.arange(first, first + len(codes), dtype=np.uint64).reshape(lead)
 
@@ -256,6 +259,7 @@ class CostReplay:
                 step = np.stack(draws, axis=1)
             keys = self._store.oldest + (step * self.num_envs + np.arange(self.num_envs)).reshape(-1)
             data = self._read(keys, gamma)
+        data = self._reader.unpack(data)
         ones = np.ones(len(keys))
         info = SampleInfo(keys.astype(np.uint64), ones / held, ones, ones.copy(), held * self.num_envs)
         return Sample(self._device.put(data), info)
@@ -264,6 +268,7 @@ class CostReplay:
         """Every transition held, oldest first, environment after environment within a step."""
         with self._lock:
             data = self._read(np.arange(self._store.oldest, self._store.newest), 1.0)
+        data = self._reader.unpack(data)
         put: Transition = self._device.put(data)
         return put
 
@@ -280,13 +285,14 @@ class CostReplay:
     def clear(self) -> None:
         """Drop everything; keys go on counting."""
         with self._lock:
-            self._store.oldest = self._store.newest
-            self._store.num_own = 0
+            self._store.evict(len(self))
 
     def state_dict(self) -> dict[str, Any]:
         """A deep copy of everything stored and of the generator's state."""
         with self._lock:
             store = self._store
+            columns = MemoryColumns()
+            write_columns(store, columns.column)
             return {
                 "version": 1,
                 "kind": "cost_replay",
@@ -296,8 +302,8 @@ class CostReplay:
                 "oldest": store.oldest,
                 "newest": store.newest,
                 "rng": copy.deepcopy(self._rng.bit_generator.state),
-                "strings": {i: list(vocabulary.strings) for i, vocabulary in store.vocabularies.items()},
-                "arrays": {name: np.concatenate(parts) for name, parts in store.in_order().items()},
+                "strings": small_strings(store),
+                "arrays": columns.arrays(),
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -314,8 +320,9 @@ class CostReplay:
         with self._lock:
             store, oldest = self._store, int(state["oldest"])
             arrays = {name: np.array(array) for name, array in state["arrays"].items()}
-            store.adopt(arrays, base=oldest, oldest=oldest, newest=int(state["newest"]))
-            store.vocabularies = {i: Vocabulary(strings) for i, strings in state["strings"].items()}
+            columns, vocabularies = saved_columns(store, state["strings"], arrays)
+            store.adopt(columns, base=oldest, oldest=oldest, newest=int(state["newest"]))
+            store.vocabularies = vocabularies
             store.relay(self.capacity)
             self._rng.bit_generator.state = copy.deepcopy(state["rng"])
 

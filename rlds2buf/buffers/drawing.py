@@ -59,11 +59,12 @@ class Drawing:
         with self._lock:
             draw, size = self._draw(rng, batch_size, request)
             if request.view.whole:
-                return self._whole(draw, size, request)
-            data = self._read(draw.slots, request.view, self._chances(rng, batch_size))
-            keys = self._contents.keys_of(draw.slots)
-        data = self._finished(data, request.view)
-        return Sample(data, SampleInfo(keys, draw.probability, draw.priority, draw.weight, size))
+                data, info = self._whole(draw, size, request)
+            else:
+                data = self._read(draw.slots, request.view, self._chances(rng, batch_size))
+                keys = self._contents.keys_of(draw.slots)
+                info = SampleInfo(keys, draw.probability, draw.priority, draw.weight, size)
+        return Sample(self._finished(data, request.view), info)
 
     def many(self, rng: np.random.Generator, count: int, batch_size: int, request: Request) -> list[Sample]:
         """`count` batches, read together: the same as one by one, in fewer calls."""
@@ -127,24 +128,26 @@ class Drawing:
         return self._reader.read(slots, view, waiting.values())
 
     def _finished(self, data: Any, view: View) -> Any:
-        """Goals put in, without the lock: the caller's functions run here."""
+        """Pictures decoded and goals put in, without the lock: the caller's functions run here."""
+        unpack = self._reader.unpack
         if isinstance(data, Drawn) and self._hindsight is not None:
+            data = data._replace(rows=unpack(data.rows, view.decode))
             return self._hindsight.finish(data, view.gamma)
-        return data
+        return unpack(data, view.decode)
 
-    def _whole(self, draw: Draw, size: int, request: Request) -> Sample:
+    def _whole(self, draw: Draw, size: int, request: Request) -> tuple[Any, SampleInfo]:
         """Items with all their steps, padded or one behind the other."""
         keys = self._contents.keys_of(draw.slots)
         info = SampleInfo(keys, draw.probability, draw.priority, draw.weight, size)
         if not request.concatenate:
-            return Sample(self._reader.whole(draw.slots), info)
+            return self._reader.whole(draw.slots), info
         path, steps = self._reader.members(draw.slots)
         flat = path[np.arange(path.shape[1]) < steps[:, None]]
         key, probability, priority, weight = (
             np.repeat(column, steps) for column in (keys, draw.probability, draw.priority, draw.weight)
         )
         info = SampleInfo(key, probability, priority, weight, size)
-        return Sample(self._reader.transitions(flat, request.view.gamma), info)
+        return self._reader.transitions(flat, request.view.gamma), info
 
 
 def _split(value: nest.Nest, count: int) -> list[Any]:

@@ -211,7 +211,9 @@ class Hindsight:
                 f"the last {num_steps} transitions span the end of an episode: the newest one has {len(keys)}"
             )
         kept = keys[len(keys) - num_steps : real]
-        return self._reader.transitions(self._store.slot_of(kept), gamma)
+        # Pictures stay files: what comes of this is to be added again.
+        rows: Transition = self._reader.unpack(self._reader.transitions(self._store.slot_of(kept), gamma), False)
+        return rows
 
     def generate(self, trajectory: Transition, picks: np.ndarray, gamma: float) -> Transition:
         """New transitions of a trajectory; see :func:`rlds2buf.views.hindsight.relabel`."""

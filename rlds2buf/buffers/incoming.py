@@ -14,6 +14,7 @@ from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.fields import CONTINUE, FINAL_ROW, FLAG_FIELDS, TERMINATED, TRUNCATED
+from rlds2buf.core.ragged import as_bytes, pack_rows
 from rlds2buf.core.sample import Transition
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SpecMismatch
@@ -33,7 +34,8 @@ class Block:
     """n rows ready to be stored.
 
     Attributes:
-        columns: one array ``[n, ...]`` per data field of the spec, in its order.
+        columns: one array ``[n, ...]`` per data field of the spec, in its order; of strings and arrays
+            of varying shape object arrays of bytes.
         flags: ``[n] uint8`` (see buffers/storage.py).
         own: next observations per observation leaf, for explicit transitions; None for an episode.
         source: ``[n] int64`` ids, or one for all.
@@ -91,7 +93,7 @@ class Intake:
     """Turns what a buffer is given into blocks, the structure of the spec being found out once.
 
     Args:
-        spec: of the rows; every axis fixed.
+        spec: of the rows.
 
     Attributes:
         takes_batches: whether several episodes may come as one block whatever the capacity counts.
@@ -107,7 +109,9 @@ class Intake:
             for leaf in self._leaves
             if leaf.path[0] == "observation"
         ]
-        self._observation = next((leaf for leaf in self._leaves if leaf.path[0] == "observation"), None)
+        observation = [leaf for leaf in self._leaves if leaf.path[0] == "observation"]
+        # How many transitions there are is told best by what has the same shape in all of them.
+        self._observation = next((leaf for leaf in observation if not leaf.is_ragged), next(iter(observation), None))
 
     def blocks(self, data: Any, source_id: int | Sequence[int] | np.ndarray = 0) -> list[Block]:
         """The blocks of whatever ``Buffer.add`` was given; none for empty input.
@@ -138,7 +142,7 @@ class Intake:
         """All N rows of an episode, the last one marked as final."""
         self.spec.check(episode)
         found = dict(episode.flatten())
-        columns = [found[leaf.path] for leaf in self._leaves]
+        columns = [leaf.packed(found[leaf.path]) for leaf in self._leaves]
         flags = episode.is_first.astype(np.uint8) * np.uint8(IS_FIRST)
         flags |= episode.is_last.astype(np.uint8) * np.uint8(IS_LAST)
         flags |= episode.is_terminal.astype(np.uint8) * np.uint8(IS_TERMINAL)
@@ -168,7 +172,7 @@ class Intake:
         flags[ends] |= np.uint8(FINAL_ROW)
         if batch.placeholder is not None:
             flags[ends[batch.placeholder]] |= np.uint8(BREAK)
-        columns = [found[leaf.path] for leaf in self._leaves]
+        columns = [leaf.packed(found[leaf.path]) for leaf in self._leaves]
         return Block(
             columns, flags, None, _source(source_id, None), batch.num_transitions, rows.source, rows.index, ends=ends
         )
@@ -182,8 +186,7 @@ class Intake:
             unknown = min(data.keys() - _KNOWN, key=str)
             what = f"a transition has no such field; they are {', '.join(sorted(_KNOWN))}"
             raise SpecMismatch(what, path=str(unknown), rule="spec")
-        value = first.find(data)
-        count = len(value) if np.ndim(value) > len(first.shape) else None
+        count = first.count(first.find(data))
         flags = _done_codes(data, 1 if count is None else count)
         flags |= np.uint8(OWN_NEXT)
         columns = [leaf.column(data, count) for leaf in self._leaves]
@@ -202,6 +205,7 @@ class _Leaf:
         self._dtype = field.dtype
         self._read_as = object if field.is_string else None
         self._optional = path == ("discount",)
+        self.is_ragged = None in field.shape
         self._one = np.ones(self._single, self._dtype) if self._optional else None
 
     def find(self, data: Mapping[str, Any]) -> Any:
@@ -217,9 +221,29 @@ class _Leaf:
             raise SpecMismatch(what, path=nest.path_name(self.path), rule="spec") from cause
         return here
 
+    def count(self, value: Any) -> int | None:
+        """How many transitions a value is of; None for a single one without the leading axis."""
+        axes = np.ndim(value) if not self.is_ragged or isinstance(value, np.ndarray) else len(self.shape)
+        parts = isinstance(value, np.ndarray) and value.dtype == object and self.is_ragged
+        if parts and len(value) and isinstance(value[0], np.ndarray):
+            axes = len(self.shape) + 1
+        return len(value) if axes > len(self.shape) else None
+
+    def packed(self, column: np.ndarray) -> np.ndarray:
+        """A column as it is stored: of strings and of arrays of varying shape, as byte strings.
+
+        Raises:
+            SpecMismatch: there is something else among them.
+        """
+        if self.is_ragged:
+            return pack_rows(column, self.field, self.path)
+        return column if self._read_as is None else as_bytes(column, self.path)
+
     def column(self, data: Mapping[str, Any], count: int | None) -> np.ndarray:
         """As a column ``[count, ...]``, or ``[1, ...]`` of a single transition (count None)."""
         value = self.find(data)
+        if self.is_ragged:
+            return self._ragged(value, count)
         if value is None and self._one is not None:
             return self._one if count is None else np.ones((count, *self.shape), self._dtype)
         dtype = self._dtype
@@ -234,7 +258,14 @@ class _Leaf:
                 path=nest.path_name(self.path),
                 rule="spec",
             )
-        return column
+        return column if self._read_as is None else as_bytes(column, self.path)
+
+    def _ragged(self, value: Any, count: int | None) -> np.ndarray:
+        rows = [value] if count is None else value
+        if count is not None and len(rows) != count:
+            what = f"expected {count} x {self.field}, got {len(rows)}"
+            raise SpecMismatch(what, path=nest.path_name(self.path), rule="spec")
+        return pack_rows(rows, self.field, self.path)
 
 
 def _done_codes(data: Mapping[str, Any], count: int) -> np.ndarray:

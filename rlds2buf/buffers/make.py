@@ -42,7 +42,9 @@ def make_circular(
     """A buffer that keeps the newest and samples uniformly.
 
     Args:
-        spec: of the rows, from ``source.spec`` or ``spec_of(episode)``.
+        spec: of the rows, from ``source.spec`` or ``spec_of(episode)``. Byte strings with
+            ``FieldSpec.image`` are pictures kept as files, and decoded when sampled; arrays whose shape
+            varies (None) are kept as they are.
         capacity: how much it holds, at least 0.
         capacity_unit: what `capacity` counts: ``"rows"`` (an episode of N rows takes N, an explicit
             transition one), ``"transitions"`` or ``"episodes"`` (these two grow their storage as
@@ -58,14 +60,14 @@ def make_circular(
         directory: keep the columns in files there (created, must be empty), for buffers larger
             than memory. ``buffer.save()`` makes them a saved buffer, and
             ``load_buffer(directory, writable=True)`` goes on with it.
-        view: what ``sample`` gives unless told otherwise: any of its `n_step`, `gamma` and
-            `sequence_length`.
+        view: what ``sample`` gives unless told otherwise: any of its `n_step`, `gamma`,
+            `sequence_length` and `decode`.
 
     Returns:
         An empty Buffer.
 
     Raises:
-        SpecMismatch: a field has an axis of varying length.
+        SpecMismatch: a field is of a kind that can't be stored.
         SnapshotExists: `directory` holds something already.
         ValueError: an argument is out of range.
 

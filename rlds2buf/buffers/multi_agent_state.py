@@ -118,6 +118,8 @@ def load(folder: Path, manifest: Mapping[str, Any], *, seed: int | None, verify:
         arrays = {entry["name"]: _column(data, entry) for entry in manifest["columns"]}
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
         raise SnapshotCorrupt(f"{folder}: the manifest does not fit together: {cause!r}") from cause
+    if functions and not any(one.kind.startswith("hindsight") for one in buffers.values()):
+        raise TypeError(f"none of these policies' buffers takes {' or '.join(sorted(functions))}: they know no goals")
     _restore(buffer, {**manifest, "rng": None} if seed is not None else manifest, arrays)
     buffer.provenance = dict(manifest.get("provenance", {}))
     return buffer

@@ -199,10 +199,13 @@ class PrioritizedSampler:
 
     def _take(self, store: RowStore, priorities: np.ndarray) -> None:
         maximum = self.maximum
+        slots = item_slots(store)
+        if priorities.shape != slots.shape:
+            raise ValueError(f"{list(priorities.shape)} priorities of {len(slots)} items")
         self._allocate(store.slots)
         self._first = int(store.slot_of(store.oldest))
         self.count = 0
-        self.added(item_slots(store), priorities)
+        self.added(slots, priorities.astype(np.float64))
         self.maximum = maximum
 
     def _without_replacement(self, rng: np.random.Generator, size: int) -> np.ndarray:

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from rlds2buf.buffers.blobs import OBJECT
 from rlds2buf.buffers.sequences import Predecessors, initial_state
 from rlds2buf.buffers.storage import IS_FIRST, IS_LAST, IS_TERMINAL, OWN_NEXT, RowStore
+from rlds2buf.buffers.unpacking import Unpacker
 from rlds2buf.buffers.view import View
 from rlds2buf.core import nest
 from rlds2buf.core.fields import TERMINATED
@@ -26,11 +28,13 @@ class Reader:
     """Builds batches of a :class:`~rlds2buf.buffers.storage.RowStore`.
 
     All columns of a batch are gathered by one call into one block of memory; the arrays handed out
-    are views of it, aligned to 64 bytes, and nobody else's.
+    are views of it, aligned to 64 bytes, and nobody else's.  Values of any length are read as they
+    are stored; :attr:`unpack` is for the caller to use when it has let go of the buffer's lock.
     """
 
     def __init__(self, store: RowStore) -> None:
         self.store = store
+        self.unpack = Unpacker(store.spec)
         self._before = Predecessors(store)
         self._layout = -1
         self._plans: dict[tuple[bool, int, tuple[int, ...] | None], _Plan] = {}
@@ -219,6 +223,8 @@ class Reader:
         skip = gather_rows(plan.addresses, plan.row_bytes, plan.choice, slots, last, store.slots, block, plan.offsets)
         arrays = [np.ndarray(shape, dtype, block, offset + skip) for shape, dtype, offset in plan.views]
         flags = arrays.pop()
+        for column, places in plan.blobs:
+            _take_blobs(arrays, column, places, slots, last, store.slots)
         if store.num_own and not whole_own and store.own is not None:
             following = arrays[plan.first_next : plan.first_next + len(store.own)]
             _take_own(following, store.own, flags, last if leaves is None else slots)
@@ -275,18 +281,30 @@ class _Plan:
     """Where each column lies and where its part of a batch of one size goes."""
 
     def __init__(self, columns: list[np.ndarray], choice: list[int], size: int) -> None:
-        widths = [column.dtype.itemsize * int(np.prod(column.shape[1:], dtype=np.int64)) for column in columns]
+        # Values of any length are no bytes to be copied: of them there is nothing to gather, and then they are taken.
+        plain = [column.dtype != OBJECT for column in columns]
+        widths = [
+            column.dtype.itemsize * int(np.prod(column.shape[1:], dtype=np.int64)) if here else 0
+            for column, here in zip(columns, plain, strict=True)
+        ]
         self.first_next = 0
-        self.addresses = np.array([column.ctypes.data for column in columns], np.int64)
+        addresses = [column.ctypes.data if here else 0 for column, here in zip(columns, plain, strict=True)]
+        self.addresses = np.array(addresses, np.int64)
         self.row_bytes = np.array(widths, np.int64)
         self.choice = np.array(choice, np.uint8)
         ends = np.cumsum([-(-size * width // ALIGN) * ALIGN for width in widths])
         self.size = int(ends[-1])
         self.offsets = np.concatenate([[0], ends[:-1]]).astype(np.int64)
         self.views = [
-            ((size, *column.shape[1:]), column.dtype, offset)
-            for column, offset in zip(columns, self.offsets.tolist(), strict=True)
+            ((size, *column.shape[1:]), column.dtype, offset) if here else ((0,), np.dtype(np.uint8), 0)
+            for column, offset, here in zip(columns, self.offsets.tolist(), plain, strict=True)
         ]
+        taken: dict[int, tuple[Any, list[tuple[int, int]]]] = {}
+        for position, (column, here) in enumerate(zip(columns, plain, strict=True)):
+            if not here:
+                taken.setdefault(id(column), (column, []))[1].append((position, choice[position]))
+        self.blobs = list(taken.values())
+        """Columns of values of any length, and each one's ``(position, choice)`` among the arrays of a batch."""
 
 
 def _take_own(arrays: list[np.ndarray], own: list[np.ndarray], flags: np.ndarray, slots: np.ndarray) -> None:
@@ -294,6 +312,24 @@ def _take_own(arrays: list[np.ndarray], own: list[np.ndarray], flags: np.ndarray
     mine = (flags & OWN_NEXT) != 0
     for array, column in zip(arrays, own, strict=True):
         array[mine] = column[slots[mine]]
+
+
+def _take_blobs(
+    arrays: list[np.ndarray],
+    column: Any,
+    places: list[tuple[int, int]],
+    slots: np.ndarray,
+    last: np.ndarray,
+    capacity: int,
+) -> None:
+    """Take a column's values for several positions at once, so that what lies on the disk is read once."""
+    wanted = []
+    for _, choice in places:
+        rows = slots if choice in (AT_SLOT, BEHIND_SLOT) else last
+        wanted.append((rows + 1) % capacity if choice in (BEHIND_LAST, BEHIND_SLOT) else rows)
+    found = column[np.concatenate(wanted)].reshape(len(wanted), len(slots), *column.shape[1:])
+    for (position, _), values in zip(places, found, strict=True):
+        arrays[position] = values
 
 
 def discounted(

@@ -294,6 +294,7 @@ class ReservoirContents(Contents):
         if self.hits is not None:
             self.hits.left(firsts)
         store.flags[slots] = FINAL_ROW  # from which nothing starts, and to which no chain leads
+        store.release(slots)
         self._rows -= len(slots)
 
     def _live(self) -> np.ndarray:

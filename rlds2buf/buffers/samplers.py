@@ -155,7 +155,13 @@ class UniformSampler:
         """Take back :meth:`state` and :meth:`arrays` (the oldest row in slot 0) or :meth:`live_arrays`."""
         if "starts" not in arrays:
             return self.moved(store, np.zeros(0, np.int64))
-        self.ring = arrays["starts"]
+        starts = arrays["starts"]
+        if starts.dtype not in (np.uint32, np.int64) or starts.ndim != 1 or len(starts) > store.slots:
+            raise ValueError(f"starts is {starts.dtype}{list(starts.shape)}, and there are {store.slots} slots")
+        # Rows are gathered by these without another look.
+        if len(starts) and not (0 <= int(starts.min()) and int(starts.max()) < store.slots):
+            raise ValueError(f"starts lead out of the {store.slots} slots")
+        self.ring = starts
         self.head, self.count = 0, len(self.ring)
         if store.flags.flags.writeable:  # rows may come at once, without a move to other slots before
             self.ring = np.zeros(store.slots, _index_dtype(store.slots))

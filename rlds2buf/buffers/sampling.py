@@ -49,6 +49,7 @@ class Sampling:
         source_id: int | None = None,
         replace: bool = True,
         concatenate: bool = False,
+        decode: bool | None = None,
     ) -> Sample:
         """Draw a batch.
 
@@ -74,15 +75,20 @@ class Sampling:
             replace: whether one item may be drawn more than once.
             concatenate: give whole items one behind the other, as a Transition of all their steps;
                 `info` has one entry for each step.
+            decode: whether pictures that are kept as files (fields with ``FieldSpec.image``) come as
+                pixels, ``[B, height, width, channels]``, or as they are, ``[B] object`` of bytes; None
+                does as the buffer's `view` says, and decodes unless told otherwise. Arrays of varying
+                shape come as ``[B] object`` of arrays.
 
         Returns:
             Sample: `data` a Transition or Trajectory, `info` with keys and probabilities.
 
         Raises:
             NotEnoughItems: the buffer is empty, or without replacement smaller than `batch_size`.
+            ReplayError: a picture is damaged.
             ValueError: an argument is out of range.
         """
-        view = self._view.changed(n_step, gamma, sequence_length, burn_in, initial_state, state)
+        view = self._view.changed(n_step, gamma, sequence_length, burn_in, initial_state, state, decode)
         return self._drawing.one(self._rng, batch_size, Request(view, beta, source_id, replace, concatenate))
 
     def sample_many(self, count: int, batch_size: int, **options: Any) -> list[Sample]:
@@ -172,6 +178,7 @@ class Sampling:
         burn_in: int | None = None,
         initial_state: str | None = None,
         state: str | Sequence[str] | None = None,
+        decode: bool | None = None,
     ) -> Transition | Trajectory:
         """The items of these keys, as :meth:`sample` would give them, and with the goals they had.
 
@@ -181,37 +188,44 @@ class Sampling:
             UnknownKey: a key was never given out, or its item has left.
         """
         wanted = as_keys(keys)
-        view = self._view.changed(n_step, gamma, sequence_length, burn_in, initial_state, state)
+        view = self._view.changed(n_step, gamma, sequence_length, burn_in, initial_state, state, decode)
         with self._lock:
             held = self._contents.holds(wanted)
             if not held.all():
                 some = ", ".join(str(key) for key in wanted[~held][:5])
                 raise UnknownKey(f"{int((~held).sum())} of {len(wanted)} keys are not in the buffer: {some}")
-            return self._reader.read(self._contents.slots_of(wanted), view, self._contents.waiting.values())
+            data = self._reader.read(self._contents.slots_of(wanted), view, self._contents.waiting.values())
+        unpacked: Transition | Trajectory = self._reader.unpack(data, view.decode)
+        return unpacked
 
     @overload
-    def all(self, *, concatenate: Literal["batch"] = "batch") -> Transition: ...
+    def all(self, *, concatenate: Literal["batch"] = "batch", decode: bool | None = None) -> Transition: ...
     @overload
-    def all(self, *, concatenate: Literal["sequence"]) -> Trajectory: ...
+    def all(self, *, concatenate: Literal["sequence"], decode: bool | None = None) -> Trajectory: ...
     @overload
-    def all(self, *, concatenate: None) -> list[Transition]: ...
-    def all(self, *, concatenate: str | None = "batch") -> Transition | Trajectory | list[Transition]:
+    def all(self, *, concatenate: None, decode: bool | None = None) -> list[Transition]: ...
+    def all(
+        self, *, concatenate: str | None = "batch", decode: bool | None = None
+    ) -> Transition | Trajectory | list[Transition]:
         """Every transition held, oldest first, copied.
 
         Args:
             concatenate: ``"batch"``: one Transition ``[N, ...]``; ``"sequence"``: one Trajectory
                 ``[1, N, ...]`` of them all, whose ends of episodes only `is_done` tells; None: a list
                 of N Transitions without leading axes (slow, and meant for a look).
+            decode: as for :meth:`sample`; False gives what :meth:`add` takes.
         """
         if concatenate not in ("batch", "sequence", None):
             raise ValueError(f"concatenate must be 'batch', 'sequence' or None, got {concatenate!r}")
         with self._lock:
             slots = transition_slots(self._contents.store)
             if concatenate == "sequence":
-                return self._reader.along(slots[None])
-            rows = self._reader.transitions(slots)
-        if concatenate == "batch":
-            return rows
+                data: Any = self._reader.along(slots[None])
+            else:
+                data = self._reader.transitions(slots)
+        rows: Any = self._reader.unpack(data, self._view.decode if decode is None else decode)
+        if concatenate is not None:
+            return rows  # type: ignore[no-any-return]  # as the overloads say
         return [
             nest.map_structure(lambda column, i=i: None if column is None else column[i], rows)
             for i in range(len(slots))
@@ -236,6 +250,7 @@ class Sampling:
         source_id: int | None = None,
         replace: bool = True,
         concatenate: bool = False,
+        decode: bool | None = None,
     ) -> Request:
-        view = self._view.changed(n_step, gamma, sequence_length, burn_in, initial_state, state)
+        view = self._view.changed(n_step, gamma, sequence_length, burn_in, initial_state, state, decode)
         return Request(view, beta, source_id, replace, concatenate)

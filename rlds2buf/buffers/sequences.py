@@ -86,6 +86,8 @@ def initial_state(data: Trajectory, view: View) -> dict[str, nest.Nest]:
     stored = view.initial_state == "stored"
 
     def at_first(column: np.ndarray) -> np.ndarray:
+        if column.dtype == np.dtype(object):
+            raise ValueError("a recurrent state is made of numbers of fixed shape, not of byte strings or pictures")
         return column[rows, first] if stored else np.zeros((len(rows), *column.shape[2:]), column.dtype)
 
     return {name: nest.map_structure(at_first, _extra(data.extras, name)) for name in view.state}

@@ -19,21 +19,25 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 import rlds2buf
+from rlds2buf.buffers.blobs import is_blob
 from rlds2buf.buffers.incoming import Intake
-from rlds2buf.buffers.live import LiveFolder
+from rlds2buf.buffers.live import LiveFolder, live_blobs
+from rlds2buf.buffers.saving import TABLES, table_of, write_columns
 from rlds2buf.buffers.state import describe, restore
 from rlds2buf.buffers.storage import RowStore
+from rlds2buf.buffers.vocabulary import MAX_BYTES, MAX_STRINGS, TextCoder
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import FINAL_ROW
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SinkError, SnapshotCorrupt, SnapshotError
+from rlds2buf.files.blob_file import BlobFile
 from rlds2buf.files.column_file import ColumnFile, checksum, open_column
 from rlds2buf.files.durable import sync_folder
 from rlds2buf.files.manifest import is_buffer, read_manifest, write_manifest
@@ -47,6 +51,7 @@ __all__ = ["SnapshotWriter", "load_buffer", "save_buffer"]
 
 _VERIFY_BELOW = 1 << 28
 _MAX_ROWS = 1 << 32
+_FUNCTIONS = frozenset({"done_fn", "policy_mapping", "reward_fn"})
 
 
 def load_buffer(
@@ -74,15 +79,19 @@ def load_buffer(
         SourceNotFound: there is no such folder.
         SnapshotCorrupt: it is incomplete or damaged.
         SnapshotTooNew: a newer rlds2buf wrote it.
+        TypeError, ValueError: `seed` is none, or a function is one that no buffer, or not this kind, takes.
     """
     from rlds2buf.buffers.make import empty_like
 
+    _check_arguments(seed, functions)
     folder = Path(path)
     manifest = read_manifest(folder)
     if manifest.get("kind") == "multi_agent" and not writable:
         from rlds2buf.buffers.multi_agent_state import load
 
         return cast("Buffer", load(folder, manifest, seed=seed, verify=verify, **functions))
+    if "policy_mapping" in functions:
+        raise TypeError(f"{folder}: the buffer takes no policy_mapping, for it is of one agent")
     try:
         data = folder / manifest["data"]
         entries = {
@@ -100,28 +109,40 @@ def load_buffer(
         name: open_column(file, shape, dtype, writable=writable) for name, (file, shape, dtype, _) in entries.items()
     }
     if verify or (verify is None and sum(array.nbytes for array in arrays.values()) < _VERIFY_BELOW):
-        for name, (file, _, _, crc) in entries.items():
-            if crc is not None and checksum(arrays[name]) != crc:
-                raise SnapshotCorrupt(f"{file}: its checksum does not match, it was changed or damaged")
+        _verify((file, arrays[name], crc) for name, (file, _, _, crc) in entries.items())
+    for name, rows in live_blobs(folder, manifest, arrays).items():
+        arrays[name] = rows  # type: ignore[assignment]  # which is as good as an array here
     buffer = empty_like(kind, spec, {**options, **functions}, seed=seed)
     restore(buffer, {**manifest, "rng": None} if seed is not None else manifest, arrays)
     buffer.provenance = manifest.get("provenance", {})
     if writable:
         buffer._home = LiveFolder(folder, existing=True)
         buffer._store.allocate = buffer._home.allocate
+        buffer._home.take_over(buffer._store)
     return buffer
+
+
+def _check_arguments(seed: Any, functions: Mapping[str, Any]) -> None:
+    """Say what is wrong with arguments before anything of it is taken for a damaged buffer."""
+    np.random.default_rng(seed)
+    unknown = set(functions) - _FUNCTIONS
+    if unknown:
+        raise TypeError(f"load_buffer has no option {min(unknown)!r}; functions are {', '.join(sorted(_FUNCTIONS))}")
+
+
+def _verify(columns: Iterable[tuple[Path, np.ndarray, int | None]]) -> None:
+    for file, array, crc in columns:
+        if crc is not None and checksum(array) != crc:
+            raise SnapshotCorrupt(f"{file}: its checksum does not match, it was changed or damaged")
 
 
 def save_buffer(buffer: Buffer, path: Path, *, overwrite: bool = False) -> None:
     """Write a whole buffer; ``Buffer.save`` calls it."""
     with _Folder(path, overwrite=overwrite) as folder:
-        parts = buffer._store.in_order()
-        parts.update((f"sampler/{n}", [array]) for n, array in buffer._sampler.arrays(buffer._store).items())
-        for name, blocks in parts.items():
-            column = folder.column(name, blocks[0].shape[1:], blocks[0].dtype)
-            for block in blocks:
-                column.append(block)
-        folder.finish({**describe(buffer), "provenance": plain_json(buffer.provenance)})
+        version = 2 if write_columns(buffer._store, folder.column) else 1
+        for name, array in buffer._sampler.arrays(buffer._store).items():
+            folder.column(f"sampler/{name}", array.shape[1:], array.dtype).append(array)
+        folder.finish({**describe(buffer), "version": version, "provenance": plain_json(buffer.provenance)})
 
 
 class SnapshotWriter:
@@ -165,7 +186,7 @@ class SnapshotWriter:
             resume=resume,
         )
         self._intake = Intake(spec)
-        self._encoder = RowStore(spec, 0)  # for the fields' order and the vocabularies
+        self._store = RowStore(spec, 0)  # for the columns' names, order and dtypes
         self._rows = self._items = 0
         try:
             self._open(self._folder.journal)
@@ -183,8 +204,11 @@ class SnapshotWriter:
         rows = len(block.flags)
         if self._rows + rows > _MAX_ROWS:
             raise SinkError(f"{self._folder.target}: a saved buffer holds at most {_MAX_ROWS} rows")
-        coded = self._encoder._encode(block.columns, range(len(block.columns)))
-        for column, data in zip(self._columns, coded, strict=True):
+        for i, (column, data) in enumerate(zip(self._columns, block.columns, strict=True)):
+            if i in self._texts:
+                coder, table = self._texts[i]
+                data, fresh = coder.encode(data)
+                table.append(fresh)
             column.append(data)
         self._flags.append(block.flags)
         self._starts.append(np.flatnonzero((block.flags & CODE) != FINAL_ROW) + self._rows)
@@ -200,15 +224,22 @@ class SnapshotWriter:
                 "episodes": self.episodes,
                 "rows": self._rows,
                 "items": self._items,
-                "strings": self._strings(),
                 "notes": self.notes,
             }
         )
 
     def commit(self) -> None:
         """Finish the files and put the buffer into its place."""
+        strings = {}
+        for i, (coder, _) in self._texts.items():
+            name, small = self._store.names[i], coder.small
+            if small is not None:
+                strings[name] = [text.decode("latin-1") for text in small]
+                self._folder.drop(f"{TABLES}{name}/bytes")
+                self._folder.drop(f"{TABLES}{name}/ends")
         self._folder.finish(
             {
+                "version": 2 if len(strings) < len(self._texts) or self._store.blobs else 1,
                 "kind": "circular",
                 "spec": self.spec.to_json(),
                 "capacity": self._rows,
@@ -223,7 +254,7 @@ class SnapshotWriter:
                 "counts": {"added": self._items, "evicted": 0, "sampled": 0},
                 "rng": None,
                 "sampler": {},
-                "strings": self._strings(),
+                "strings": strings,
                 "provenance": self._provenance,
             }
         )
@@ -236,23 +267,17 @@ class SnapshotWriter:
         if journal is not None:
             self.episodes, self._rows, self._items = journal["episodes"], journal["rows"], journal["items"]
             self.notes = journal["notes"]
-            for i, vocabulary in self._encoder.vocabularies.items():
-                strings = journal["strings"][self._encoder.names[i]]
-                vocabulary.__init__(text.encode("latin-1") for text in strings)  # type: ignore[misc]
-        self._columns = [
-            self._folder.column(name, array.shape[1:], array.dtype)
-            for name, array in self._encoder.arrays().items()
-            if name != "flags"
+        store, column = self._store, self._folder.column
+        self._columns: list[ColumnFile | BlobFile] = [
+            BlobFile(name, store.row_shape(i), column) if is_blob(field) else column(name, array.shape[1:], array.dtype)
+            for i, (name, field, array) in enumerate(zip(store.names, store.fields, store.columns, strict=True))
         ]
-        self._flags = self._folder.column("flags", (), np.dtype(np.uint8))
-        self._starts = self._folder.column("sampler/starts", (), np.dtype(np.uint32))
-
-    def _strings(self) -> dict[str, list[str]]:
-        store = self._encoder
-        return {
-            store.names[i]: [text.decode("latin-1") for text in vocabulary.strings]
-            for i, vocabulary in store.vocabularies.items()
-        }
+        self._flags = column("flags", (), np.dtype(np.uint8))
+        self._starts = column("sampler/starts", (), np.dtype(np.uint32))
+        self._texts: dict[int, tuple[TextCoder, BlobFile]] = {}
+        for i in store.vocabularies:
+            table = table_of(store.names[i], column)
+            self._texts[i] = TextCoder(table.first(MAX_STRINGS, MAX_BYTES), table.rows), table
 
 
 class _Folder(PartialFolder):
@@ -288,6 +313,12 @@ class _Folder(PartialFolder):
         resume = tuple(self.journal["columns"][name]) if self.journal else None
         self._columns[name] = ColumnFile(path, row_shape, dtype, resume=resume)
         return self._columns[name]
+
+    def drop(self, name: str) -> None:
+        """Do without a column after all."""
+        column = self._columns.pop(name)
+        column.close()
+        column.path.unlink(missing_ok=True)
 
     def sync(self, state: Mapping[str, Any]) -> None:
         """Sync all columns and note how far they are, and `state`."""

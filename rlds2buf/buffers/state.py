@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlds2buf.buffers.blobs import is_blob
+from rlds2buf.buffers.saving import MemoryColumns, saved_columns, small_strings, write_columns
 from rlds2buf.buffers.storage import OWN_NEXT
-from rlds2buf.buffers.vocabulary import Vocabulary
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError
 from rlds2buf.kernels.chain import LINKED
 
@@ -21,7 +22,7 @@ __all__ = ["describe", "get_state", "restore", "set_state"]
 
 
 def describe(buffer: Buffer) -> dict[str, Any]:
-    """What is not in the columns, as plain JSON values (strings of a column as latin-1 text)."""
+    """What is not in the columns, as plain JSON values (strings of a column, if few, as latin-1 text)."""
     store, contents = buffer._store, buffer._contents
     return {
         "kind": buffer.kind,
@@ -38,10 +39,7 @@ def describe(buffer: Buffer) -> dict[str, Any]:
         "rng": buffer._rng.bit_generator.state,
         "sampler": buffer._sampler.state(),
         "contents": contents.state(),
-        "strings": {
-            store.names[i]: [text.decode("latin-1") for text in vocabulary.strings]
-            for i, vocabulary in store.vocabularies.items()
-        },
+        "strings": small_strings(store),
     }
 
 
@@ -53,10 +51,7 @@ def restore(buffer: Buffer, state: Mapping[str, Any], arrays: Mapping[str, np.nd
     """
     store, rng = buffer._store, np.random.default_rng()
     try:
-        vocabularies = {
-            i: Vocabulary([text.encode("latin-1") for text in state["strings"][store.names[i]]])
-            for i in store.vocabularies
-        }
+        columns, vocabularies = saved_columns(store, state["strings"], arrays)
         limit, unit = int(state["capacity"]), str(state["capacity_unit"])
         lengths = [int(rows) for rows in state["episode_rows"]]
         waiting = {int(source): int(key) for source, key in state["open"].items()}
@@ -64,12 +59,12 @@ def restore(buffer: Buffer, state: Mapping[str, Any], arrays: Mapping[str, np.nd
         if state["rng"] is not None:
             rng.bit_generator.state = state["rng"]
         store.adopt(
-            {name: array for name, array in arrays.items() if not name.startswith("sampler/")},
+            columns,
             base=int(state["base"]),
             oldest=int(state["oldest"]),
             newest=int(state["newest"]),
         )
-        store.vocabularies.update(vocabularies)
+        store.vocabularies = vocabularies
         buffer._remover.limit, buffer._remover.unit = limit, unit
         buffer._remover.lengths.clear()
         buffer._remover.lengths.extend(lengths)
@@ -83,13 +78,15 @@ def restore(buffer: Buffer, state: Mapping[str, Any], arrays: Mapping[str, np.nd
             buffer._rng.bit_generator.state = state["rng"]
         saved = {name[len("sampler/") :]: array for name, array in arrays.items() if name.startswith("sampler/")}
         buffer._sampler.restore(store, state["sampler"], saved)
-    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+    except (LookupError, TypeError, ValueError, AttributeError) as cause:
         raise SnapshotCorrupt(f"the saved state does not fit together: {cause!r}") from cause
 
 
 def get_state(buffer: Buffer) -> dict[str, Any]:
     """A deep copy of everything a buffer is."""
-    arrays = {name: np.concatenate(parts) for name, parts in buffer._store.in_order().items()}
+    columns = MemoryColumns()
+    write_columns(buffer._store, columns.column)
+    arrays = columns.arrays()
     arrays.update((f"sampler/{name}", array) for name, array in buffer._sampler.arrays(buffer._store).items())
     return {**copy.deepcopy(describe(buffer)), "version": 1, "arrays": arrays}
 
@@ -122,7 +119,8 @@ def set_state(buffer: Buffer, state: Mapping[str, Any]) -> None:
     slots = max(buffer._store.slots, int(state["newest"]) - int(state["oldest"]))
     arrays = {name: np.array(array) for name, array in state["arrays"].items()}
     flags = arrays.get("flags", np.zeros(0, np.uint8))
-    own = {f"next_{buffer._store.names[i]}" for i in buffer._store.observation}
+    store = buffer._store
+    own = {f"next_{store.names[i]}{'/ends' * is_blob(store.fields[i])}" for i in store.observation}
     for flag, needed in ((OWN_NEXT, own), (LINKED, {"links"})):
         if np.any(flags & np.uint8(flag)) and not needed <= set(arrays):
             raise SnapshotCorrupt(f"the state lacks {', '.join(sorted(needed - set(arrays)))}")

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlds2buf.buffers.vocabulary import Vocabulary
-from rlds2buf.core import nest
+from rlds2buf.buffers.blobs import OBJECT, held_bytes, is_blob, pieces, refuse_field
+from rlds2buf.buffers.live_blobs import LiveBlobs
+from rlds2buf.buffers.vocabulary import SavedTexts, Vocabulary
 from rlds2buf.core.fields import CONTINUE, FINAL_ROW, FLAG_FIELDS
 from rlds2buf.core.rows import IS_FIRST, IS_LAST, IS_TERMINAL, OWN_NEXT, column_name
-from rlds2buf.core.spec import FieldSpec, StepSpec
-from rlds2buf.errors import SpecMismatch
+from rlds2buf.core.spec import StepSpec
 from rlds2buf.kernels.chain import BREAK, CODE, LINKED
 from rlds2buf.kernels.ring import keys_of
 
@@ -28,7 +28,7 @@ _OPTIONAL = {"source": np.uint32, "links": np.int64, "items": np.int32, "keys": 
 """Columns of one number per row that only some buffers need."""
 
 
-_AT_ONCE = 1 << 16
+_AT_ONCE, _PIECE = 1 << 16, 1024
 
 
 class Allocator(Protocol):
@@ -52,14 +52,15 @@ class RowStore:
     """Columns for `slots` rows.
 
     Args:
-        spec: of the rows; every axis fixed.
+        spec: of the rows.
         slots: how many rows fit.
         allocate: where the columns live.
 
     Attributes:
         paths: the data columns' paths, in :meth:`StepSpec.fields` order, flags left out.
         names: of the columns, from the paths; unique.
-        columns: one array ``[slots, ...]`` per path; strings as int32 codes of `vocabularies`.
+        columns: one array ``[slots, ...]`` per path; strings as int32 codes of `vocabularies`, and
+            values of any length (see buffers/blobs.py) as object columns of bytes.
         flags: ``[slots] uint8``.
         own: next observations of rows with OWN_NEXT, one array per observation leaf, or None.
         source: ``[slots] uint32`` source ids, or None while all are 0.
@@ -70,9 +71,11 @@ class RowStore:
         base, oldest, newest: keys: of slot 0, of the oldest row, of the row to come.
         num_own: rows with OWN_NEXT.
         layout: changes whenever arrays are replaced, for those who keep their addresses.
+        blobs: numbers of the columns that are object columns: those of :func:`is_blob`, and strings
+            since there were too many different ones for a vocabulary.
 
     Raises:
-        SpecMismatch: a field has an axis of varying length, or a dtype that files can't name.
+        SpecMismatch: a field has a dtype that files can't name, or pictures that can't be kept encoded.
     """
 
     def __init__(self, spec: StepSpec, slots: int, *, allocate: Allocator = in_memory) -> None:
@@ -85,19 +88,16 @@ class RowStore:
         self.allocate = allocate
         fields = [(path, field) for path, field in spec.fields() if path[0] not in FLAG_FIELDS]
         for path, field in fields:
-            if None in field.shape:
-                raise SpecMismatch("an axis of varying length can't be stored in columns", path=nest.path_name(path))
-            if not field.is_string and not _has_name(field.dtype):
-                raise SpecMismatch(
-                    f"columns of {field.dtype} can't be stored (strings are object arrays of bytes)",
-                    path=nest.path_name(path),
-                )
+            refuse_field(path, field)
         self.paths = [path for path, _ in fields]
         self.fields = [field for _, field in fields]
         self.observation = [i for i, path in enumerate(self.paths) if path[0] == "observation"]
-        self.vocabularies = {i: Vocabulary() for i, field in enumerate(self.fields) if field.is_string}
+        self.blobs = {i for i, field in enumerate(self.fields) if is_blob(field)}
+        self.vocabularies: dict[int, Vocabulary | SavedTexts] = {
+            i: Vocabulary() for i, field in enumerate(self.fields) if field.is_string and i not in self.blobs
+        }
         self.names = [column_name(path) for path in self.paths]
-        self.columns = [self._new(name, field) for name, field in zip(self.names, self.fields, strict=True)]
+        self.columns = [self._new(name, i) for i, name in enumerate(self.names)]
         self.flags = allocate("flags", (slots,), np.dtype(np.uint8))
         self.own: list[np.ndarray] | None = None
         self.source: np.ndarray | None = None
@@ -116,7 +116,8 @@ class RowStore:
     @property
     def nbytes(self) -> int:
         """Bytes of all columns, allocated ones that hold no rows included."""
-        return sum(array.nbytes for array in self.arrays().values())
+        texts = sum(vocabulary.nbytes for vocabulary in self.vocabularies.values())
+        return texts + held_bytes(self.arrays().values())
 
     def slot_of(self, keys: Any) -> Any:
         """The slots of keys (int or int64 array) that are held."""
@@ -154,18 +155,21 @@ class RowStore:
         """Store n rows behind the newest; there must be room.  Returns the first one's key.
 
         Args:
-            columns: one array ``[n, ...]`` per path, castable to the columns' dtypes.
+            columns: one array ``[n, ...]`` per path, castable to the columns' dtypes; of strings and
+                other values of any length object arrays of bytes.
             flags: ``[n] uint8``.
             own: next observations ``[n, ...]`` per observation leaf, for rows with OWN_NEXT.
             source: id of all rows, or ``[n]`` ids.
         """
         count = len(flags)
         first = self.newest
+        for i in [i for i, vocabulary in self.vocabularies.items() if vocabulary.is_large]:
+            self.promote(i)
         coded = self._encode(columns, range(len(self.columns)))
         if own is not None:
             own = self._encode(own, self.observation)
             if self.own is None:
-                self.own = [self._new(f"next_{self.names[i]}", self.fields[i]) for i in self.observation]
+                self.own = [self._new(f"next_{self.names[i]}", i) for i in self.observation]
         if self.source is None and (source if isinstance(source, int) else source.any()):
             self.add_column("source")  # what is held already is of source 0
         targets, values = [*self.columns, self.flags], [*coded, flags]
@@ -212,6 +216,8 @@ class RowStore:
             slot = self.slot_of(self.oldest)
             flag = int(self.flags[slot])
             self.oldest += 1
+            if self.blobs:
+                self.release(slice(slot, slot + 1))
             if self.num_own and flag & OWN_NEXT:
                 self.num_own -= 1
             starts = flag & CODE != FINAL_ROW if self.items is None else self.items[slot] > 0
@@ -223,8 +229,33 @@ class RowStore:
             parts.append(np.flatnonzero(starts) + slots.start)
             if self.num_own:
                 self.num_own -= int(np.count_nonzero(flags & OWN_NEXT))
+            self.release(slots)
         self.oldest += count
         return np.concatenate(parts)
+
+    def release(self, slots: slice | np.ndarray) -> None:
+        """Let go of the values of any length of rows that left."""
+        for _, columns, k in self.blob_places() if self.flags.flags.writeable else ():
+            columns[k][slots] = None
+
+    def promote(self, i: int) -> None:
+        """Keep the strings of column `i` row by row from now on: there are too many different ones for a vocabulary."""
+        vocabulary = self.vocabularies.pop(i)
+        self.blobs.add(i)
+        self.layout += 1
+        old, self.columns[i] = self.columns[i], self._new(self.names[i], i)
+        moves = [(old, self.columns[i], 0)]
+        if self.own is not None and i in self.observation:
+            k = self.observation.index(i)
+            before, self.own[k] = self.own[k], self._new(f"next_{self.names[i]}", i)
+            moves.append((before, self.own[k], OWN_NEXT))
+        for codes, column, flag in moves:
+            for slots, _ in self.spans(self.oldest, self.num_rows):
+                # What rows without a next observation of their own have there is of no meaning.
+                rows = np.flatnonzero(self.flags[slots] & flag == flag) + slots.start
+                for start in range(0, len(rows), _PIECE):
+                    piece = rows[start : start + _PIECE]
+                    column[piece] = vocabulary.decode(codes[piece])
 
     def relay(self, slots: int, *, allocate: Allocator | None = None) -> None:
         """Move all rows into `slots` new slots (at least as many as rows), the oldest to slot 0."""
@@ -234,7 +265,11 @@ class RowStore:
         def moved(name: str, old: np.ndarray) -> np.ndarray:
             new = allocate(name, (slots, *old.shape[1:]), old.dtype)
             for span, run in self.spans(self.oldest, rows):
-                new[run] = old[span]
+                if old.dtype == OBJECT:
+                    for i, piece in enumerate(pieces(old, [span], _PIECE)):
+                        new[run.start + i * _PIECE : run.start + i * _PIECE + len(piece)] = piece
+                else:
+                    new[run] = old[span]
             return new
 
         names = self.names
@@ -271,10 +306,14 @@ class RowStore:
         goes_on = (flags & np.uint8(CODE | BREAK)) == CONTINUE
         self.flags[slots[goes_on & (place[following] < 0)]] |= np.uint8(BREAK)
         for array in self.arrays().values():
+            if isinstance(array, LiveBlobs):
+                array.keep(slots)
+                continue
             # Rows only move towards the front, so what a later piece reads is still there.
             for start in range(0, len(slots), _AT_ONCE):
                 piece = slots[start : start + _AT_ONCE]
                 array[start : start + len(piece)] = array[piece]
+        self.release(slice(len(slots), self.newest))
         self.newest = len(slots)
         self.num_own = int(np.count_nonzero(self.flags[: len(slots)] & OWN_NEXT))
 
@@ -291,16 +330,27 @@ class RowStore:
         return named
 
     def in_order(self) -> dict[str, list[np.ndarray]]:
-        """The rows held, oldest first, as one or two views of each allocated column."""
+        """The rows held, oldest first, as one or two views of each allocated column but those of any length."""
         spans = [slots for slots, _ in self.spans(self.oldest, self.num_rows)]
-        ordered = {name: [array[slots] for slots in spans] for name, array in self.arrays().items()}
+        plain = {name: array for name, array in self.arrays().items() if array.dtype != OBJECT}
+        ordered = {name: [array[slots] for slots in spans] for name, array in plain.items()}
         if self.links is not None:
             first = self.slot_of(self.oldest)
             ordered["links"] = [(self.links[slots] - first) % max(self.slots, 1) for slots in spans]
         return ordered
 
+    def blobs_in_order(self) -> dict[str, tuple[int, Iterator[np.ndarray]]]:
+        """Object columns: the number of the column, and its rows, oldest first, in pieces."""
+        spans = [slots for slots, _ in self.spans(self.oldest, self.num_rows)]
+        return {
+            name: (k if columns is self.columns else self.observation[k], pieces(columns[k], spans))
+            for name, columns, k in self.blob_places()
+        }
+
     def adopt(self, arrays: Mapping[str, np.ndarray], *, base: int, oldest: int, newest: int) -> None:
         """Take these columns (as :meth:`arrays` names them) as they are, slot 0 being that of key `base`.
+
+        Strings are codes; the caller says of which vocabularies.
 
         Raises:
             KeyError, ValueError: a column is missing or of another shape or dtype, or there are more
@@ -312,15 +362,17 @@ class RowStore:
         own = [arrays[name] for name in own_names] if any(name in arrays for name in own_names) else None
         slots = len(arrays["flags"])
         # Rows are gathered by address: a column of another size must never get that far.
-        likes = [*self.columns, *([self.columns[i] for i in self.observation] if own else [])]
+        strings = {i for i, field in enumerate(self.fields) if field.is_string and arrays[names[i]].dtype == OBJECT}
+        blobs = {i for i, field in enumerate(self.fields) if is_blob(field)} | strings
+        likes = [*range(len(names)), *(self.observation if own else [])]
         for name, column, like in zip([*names, *own_names], [*columns, *(own or [])], likes, strict=False):
-            _require(name, column, (slots, *like.shape[1:]), like.dtype)
+            _require(name, column, (slots, *self.row_shape(like)), self._dtype(like, blobs))
         for name, dtype in {"flags": np.uint8, **_OPTIONAL}.items():
             if name in arrays:
                 _require(name, arrays[name], (slots,), np.dtype(dtype))
         if not (0 <= base <= oldest <= newest <= oldest + slots):
             raise ValueError(f"rows {oldest} to {newest} from {base} do not fit into {slots} slots")
-        self.columns, self.own = columns, own
+        self.columns, self.own, self.blobs = columns, own, blobs
         self.flags = arrays["flags"]
         for name in _OPTIONAL:
             setattr(self, name, arrays.get(name))
@@ -332,10 +384,26 @@ class RowStore:
             held = (self.flags[slots] for slots, _ in self.spans(oldest, newest - oldest))
             self.num_own = sum(int(np.count_nonzero(flags & OWN_NEXT)) for flags in held)
 
-    def _new(self, name: str, field: FieldSpec) -> np.ndarray:
-        dtype = np.dtype(np.int32) if field.is_string else field.dtype.newbyteorder("=")
-        shape = tuple(int(n or 0) for n in field.shape)
-        return self.allocate(name, (self.slots, *shape), dtype)
+    def blob_places(self) -> list[tuple[str, list[Any], int]]:
+        """Of each object column its name, the list that it is in, and its place there."""
+        places = [(self.names[i], self.columns, i) for i in sorted(self.blobs)]
+        if self.own is not None:
+            own = [(k, i) for k, i in enumerate(self.observation) if i in self.blobs]
+            places += [(f"next_{self.names[i]}", self.own, k) for k, i in own]
+        return places
+
+    def row_shape(self, i: int) -> tuple[int, ...]:
+        """Of one row of a column; an array of varying shape is one byte string."""
+        shape = self.fields[i].shape
+        return () if None in shape else tuple(int(n or 0) for n in shape)
+
+    def _dtype(self, i: int, blobs: set[int]) -> np.dtype:
+        if i in blobs:
+            return OBJECT
+        return np.dtype(np.int32) if self.fields[i].is_string else self.fields[i].dtype.newbyteorder("=")
+
+    def _new(self, name: str, i: int) -> np.ndarray:
+        return self.allocate(name, (self.slots, *self.row_shape(i)), self._dtype(i, self.blobs))
 
     def _encode(self, columns: Sequence[np.ndarray], ids: Sequence[int]) -> list[np.ndarray]:
         if not self.vocabularies:
@@ -344,14 +412,6 @@ class RowStore:
             self.vocabularies[i].encode(column) if i in self.vocabularies else column
             for i, column in zip(ids, columns, strict=True)
         ]
-
-
-def _has_name(dtype: np.dtype) -> bool:
-    """Whether numpy knows the dtype by its name, so that it can be read back from a file; byte order aside."""
-    try:
-        return np.dtype(dtype.name) == dtype.newbyteorder("=") and dtype.kind != "V"
-    except TypeError:
-        return False
 
 
 def _require(name: str, column: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:

@@ -17,7 +17,8 @@ class View:
 
     Sequences may have up to `burn_in` earlier steps before them, and the recurrent state to start
     from: of the extras named in `state`, ``"stored"`` or ``"zeros"``.  `whole` stands for items of
-    several transitions as they were stored.
+    several transitions as they were stored.  `decode` says whether pictures that are kept as files
+    become pixels.
 
     Raises:
         ValueError: an argument is out of range, or both kinds are asked for.
@@ -30,6 +31,7 @@ class View:
     initial_state: str | None = None
     state: tuple[str, ...] = ()
     whole: bool = False
+    decode: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_step", integer("n_step", self.n_step, 1))
@@ -73,8 +75,12 @@ class View:
         burn_in: int | None = None,
         initial_state: str | None = None,
         state: str | Sequence[str] | None = None,
+        decode: bool | None = None,
     ) -> View:
         """This view with what is given in place of its own; asking for one kind sets aside the other."""
+        if decode is not None and decode is not self.decode:
+            changed = self.changed(n_step, gamma, sequence_length, burn_in, initial_state, state)
+            return dataclasses.replace(changed, decode=bool(decode))
         if burn_in is not None or initial_state is not None or state is not None:
             return dataclasses.replace(
                 self.changed(n_step, gamma, sequence_length),
@@ -88,7 +94,7 @@ class View:
         if n_step is None:
             n_step = self.n_step if sequence_length is None else 1
         elif sequence_length is None and self.sequence_length is not None:
-            return View(n_step, self.gamma if gamma is None else gamma)
+            return View(n_step, self.gamma if gamma is None else gamma, decode=self.decode)
         return dataclasses.replace(
             self,
             whole=whole,

@@ -70,6 +70,21 @@ class ColumnFile:
         self.crc = crc32c.crc32c(block, self.crc)
         self.rows += len(rows)
 
+    def first(self, count: int) -> np.ndarray:
+        """The first `count` rows, read back.
+
+        Raises:
+            SinkError: the file can't be read.
+        """
+        try:
+            self._file.flush()
+            flat = np.fromfile(
+                self.path, self.dtype, count * (self._row_bytes // self.dtype.itemsize), "", self._header
+            )
+        except OSError as cause:
+            raise _sink_error(self.path, cause) from cause
+        return flat.reshape(-1, *self.row_shape)
+
     def sync(self) -> None:
         """Force what was written to the disk."""
         try:

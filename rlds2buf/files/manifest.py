@@ -14,17 +14,22 @@ from rlds2buf.files.durable import replace_text
 __all__ = ["FORMAT", "VERSION", "is_buffer", "read_manifest", "write_manifest"]
 
 FORMAT = "rlds2buf-buffer"
-VERSION = 1
+VERSION = 2
+"""Of format 2 are buffers with byte strings in files of their own; others are still written as format 1."""
 _NAME = "manifest.json"
 
 
 def write_manifest(folder: Path, body: dict[str, Any]) -> None:
     """Put `body` into the folder's manifest, at once: a reader sees the old one or the new one.
 
+    Args:
+        folder: of the buffer.
+        body: plain JSON values; its ``"version"``, if it has none, is 1.
+
     Raises:
         SinkError: it can't be written.
     """
-    body = {"format": FORMAT, "version": VERSION, **body}
+    body = {"format": FORMAT, "version": 1, **body}
     body["checksum"] = _checksum(body)
     replace_text(folder / _NAME, json.dumps(body, indent=1))
 

@@ -23,6 +23,10 @@ def assert_same_nest(got: Any, expected: Any, what: str = "") -> None:
             assert mine is theirs, name
             continue
         assert mine.dtype == theirs.dtype, name
+        if mine.dtype == object and any(isinstance(value, np.ndarray) for value in mine.flat):
+            assert mine.shape == theirs.shape, name
+            _assert_leaf(mine.reshape(-1), list(theirs.flat), name)
+            continue
         np.testing.assert_array_equal(mine, theirs, err_msg=name)
 
 
@@ -81,5 +85,10 @@ def assert_sequences(got: Trajectory, twin: ListReplay, serials: Sequence[int], 
 def _assert_padding(got: Trajectory, i: int, real: int) -> None:
     for name, value in got._asdict().items():
         for path, column in nest.flatten({} if value is None else value):
-            empty: Any = b"" if column.dtype == object else 0
-            assert (column[i, real:] == empty).all(), f"{name} {nest.path_name(path)}"
+            behind, where = column[i, real:], f"{name} {nest.path_name(path)}"
+            if column.dtype == object:
+                assert all(
+                    value.size == 0 if isinstance(value, np.ndarray) else value == b"" for value in behind.flat
+                ), where
+            else:
+                assert (behind == 0).all(), where

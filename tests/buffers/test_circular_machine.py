@@ -34,6 +34,10 @@ class CircularMachine(RuleBasedStateMachine):
     """One buffer, one twin; `named` gives the twin's serial of every key ever handed out."""
 
     in_files = False
+    spec: Any = SPEC
+    episode: Any = staticmethod(episode)
+    transition: Any = staticmethod(transition)
+    view: Any = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +46,9 @@ class CircularMachine(RuleBasedStateMachine):
     @initialize(capacity=st.sampled_from(CAPACITIES), unit=st.sampled_from(UNITS), seed=st.integers(0, 9))
     def start(self, capacity: int, unit: str, seed: int) -> None:
         directory = self.folder / "columns" if self.in_files else None
-        self.buffer: Any = rlds2buf.make_circular(SPEC, capacity, capacity_unit=unit, seed=seed, directory=directory)
+        self.buffer: Any = rlds2buf.make_circular(
+            self.spec, capacity, capacity_unit=unit, seed=seed, directory=directory, view=self.view
+        )
         self.twin = ListReplay(capacity, unit)
         self.named: dict[int, int] = {}
         self.number = 0
@@ -63,7 +69,7 @@ class CircularMachine(RuleBasedStateMachine):
         source=st.integers(0, 2),
     )
     def add_episode(self, rows: int, end: str, source: int) -> None:
-        ep = episode(self._numbers(rows), rows, end)
+        ep = self.episode(self._numbers(rows), rows, end)
         size = {"rows": rows, "transitions": rows - 1, "episodes": 1}[self.twin.unit]
         if size > self.twin.capacity:
             with pytest.raises(EpisodeError):
@@ -79,14 +85,14 @@ class CircularMachine(RuleBasedStateMachine):
     )
     def add_transitions(self, codes: list[int], sources: list[int], mixed: bool) -> None:
         start = self._numbers(len(codes))
-        steps = [transition(start + i, code) for i, code in enumerate(codes)]
+        steps = [self.transition(start + i, code) for i, code in enumerate(codes)]
         ids: Any = sources[: len(steps)] if mixed else sources[0]
         self._remember(self.buffer.add(steps, source_id=ids), self.twin.add_transitions(steps, ids))
 
     @precondition(lambda self: self.twin.unit != "episodes")
     @rule(code=st.sampled_from([0, 1, 2]), source=st.integers(0, 2))
     def add_one(self, code: int, source: int) -> None:
-        step = transition(self._numbers(1), code)
+        step = self.transition(self._numbers(1), code)
         self._remember(self.buffer.add(step, source_id=source), self.twin.add_transitions([step], source))
 
     @rule(nothing=st.sampled_from([None, [], {}, "", [{}]]))
@@ -151,7 +157,9 @@ class CircularMachine(RuleBasedStateMachine):
     def state(self) -> None:
         state = self.buffer.state_dict()
         expected = self.buffer.sample(5).data.reward.tolist() if len(self.buffer) else None
-        self.buffer = rlds2buf.make_circular(SPEC, self.twin.capacity, capacity_unit=self.twin.unit)
+        self.buffer = rlds2buf.make_circular(
+            self.spec, self.twin.capacity, capacity_unit=self.twin.unit, view=self.view
+        )
         self.buffer.load_state_dict(state)
         if expected is not None:
             assert self.buffer.sample(5).data.reward.tolist() == expected

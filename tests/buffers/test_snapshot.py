@@ -14,6 +14,7 @@ import pytest
 import rlds2buf
 from rlds2buf import SnapshotCorrupt, SnapshotError, SnapshotExists, SnapshotTooNew, SourceNotFound, SpecMismatch
 from rlds2buf.buffers.snapshot import SnapshotWriter
+from rlds2buf.files.manifest import VERSION
 from tests.buffers.compare import assert_same_nest, assert_transitions
 from tests.buffers.numbered import SPEC, episode, transition, transitions
 from tests.reference.replay import ListReplay
@@ -186,7 +187,7 @@ def edit(saved: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 
 def test_newer_version(saved: Path) -> None:
-    edit(saved, lambda manifest: manifest.update(version=manifest["version"] + 1))
+    edit(saved, lambda manifest: manifest.update(version=VERSION + 1))
     with pytest.raises(SnapshotTooNew, match="upgrade"):
         rlds2buf.load_buffer(saved)
 

@@ -204,13 +204,6 @@ def test_strings_given_as_text_come_back_as_bytes() -> None:
     assert buffer.all().next_observation.tolist() == [b"b", b""]
 
 
-def test_an_axis_of_varying_length_is_refused() -> None:
-    spec = StepSpec(observation=FieldSpec((None, 3), np.float32), action=FieldSpec((), np.int64))
-    with pytest.raises(SpecMismatch) as caught:
-        rlds2buf.make_circular(spec, 10)
-    assert caught.value.path == "observation"
-
-
 @pytest.mark.parametrize(
     "column",
     [np.array(["left", "right", "up"]), np.array([b"left", b"right", b"up"]), np.zeros(3, [("x", "f4"), ("y", "i2")])],
