@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rlds2buf.buffers.cost_replay import make_cost_replay
 
 import rlds2buf
 from rlds2buf import Episode, GoalMap, ReplayError, SnapshotCorrupt, SpecMismatch
+from rlds2buf.buffers.cost_replay import make_cost_replay
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from tests.buffers.pictures import SPEC, column, episode, file, pixels
