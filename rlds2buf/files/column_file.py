@@ -147,9 +147,8 @@ def open_column(path: Path, shape: tuple[int, ...], dtype: str, *, writable: boo
     return np.lib.format.open_memmap(path, mode="r+") if writable else array
 
 
-def checksum(array: np.ndarray) -> int:
-    """CRC-32C of an array's bytes."""
-    crc = 0
+def checksum(array: np.ndarray, crc: int = 0) -> int:
+    """CRC-32C of an array's bytes; `crc` is that of what came before them."""
     flat = array.reshape(-1).view(np.uint8)
     for start in range(0, len(flat), 1 << 26):
         crc = crc32c.crc32c(flat[start : start + (1 << 26)], crc)
