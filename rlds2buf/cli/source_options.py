@@ -164,7 +164,8 @@ OPTIONS = (
         multiple=True,
         callback=_with,
         metavar="SRC[=WEIGHT]",
-        help="A further dataset, behind SRC or, with weights, mixed with it; may be repeated.",
+        help="A further dataset, behind SRC or, with weights, mixed with it; may be repeated. The options above "
+        "hold for each.",
     ),
     SectionOption(["--weight"], section=_MIX, type=float, help="SRC's own weight beside those of --with."),
 )

@@ -59,7 +59,7 @@ class Facts:
         return self.episode.end if name == "end" else self.episode.index
 
     def metadata(self, path: list[str]) -> Any:
-        """A value of the episode's metadata as plain Python: bytes as text, arrays as they are; None if not there."""
+        """A value of the episode's metadata: bytes as text, arrays of text as lists of it; None if not there."""
         here: Any = self.episode.metadata
         for part in path:
             if isinstance(here, tuple | list) and part.isdecimal() and int(part) < len(here):
@@ -88,6 +88,8 @@ class Facts:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.size == 1):
         value = value.item()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "OS":
+        return [_plain(item) for item in value.ravel().tolist()]
     return value.decode(errors="replace") if isinstance(value, bytes) else value

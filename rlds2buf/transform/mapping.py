@@ -66,6 +66,15 @@ class Mapper:
 
     Raises:
         ValueError: a path is not there (the message names the nearest one), or entries contradict each other.
+
+    >>> import numpy as np
+    >>> from rlds2buf.core.spec import FieldSpec
+    >>> from rlds2buf.transform.leaves import SpecLeaves
+    >>> one = FieldSpec((), np.float32)
+    >>> mapper = Mapper({"observation": {"q": one, "v": one}, "extras": {"note": one}},
+    ...                 {"observation": "observation/*", "reward": "note"})
+    >>> mapper.apply({"observation": {"q": one, "v": one}, "extras": {"note": one}}, SpecLeaves())
+    {'observation': FieldSpec(float32[2]), 'reward': FieldSpec(float32[])}
     """
 
     def __init__(

@@ -98,7 +98,8 @@ class Where:
     ``1.5 "text" true false none``         constants
     =====================================  =============================================================
 
-    What is ``none`` or not a number (NaN) is neither smaller nor larger than anything.  A key that is
+    ``in`` also finds a text in a text, and an element in metadata that are arrays or lists.  What is ``none``
+    or not a number (NaN) is neither smaller nor larger than anything.  A key that is
     not a word is quoted: ``metadata/"episode id"``.
 
     Args:
@@ -319,6 +320,8 @@ class Where:
     def _contains(self, token: _Token, item: Any, values: Any) -> bool:
         if isinstance(values, str) and isinstance(item, str):
             return item in values
+        if isinstance(values, np.ndarray):
+            values = values.ravel().tolist()
         if not isinstance(values, list | tuple):
             raise ExpressionError("'in' needs a list or a text on its right", self.expression, token.position)
         return any(self._truth(item == value, token.position) for value in values)

@@ -453,6 +453,26 @@ class TestRealData:
         assert [ep.index for ep in kept] == [ep.index for ep in plain if (episode_return(ep) or 0) >= limit]
         assert 0 < len(kept) < len(plain)
 
+    @pytest.mark.parametrize("to", ["rlds", "buffer"])
+    def test_what_is_left_and_changed_is_written(self, to: str, tmp_path: Path) -> None:
+        how: dict[str, Any] = {
+            "map": {"extras/pole": "observation", "observation": ["action"]},
+            "cast": {"observation": "float32", "action": "int8"},
+            "min_length": 20,
+            "alignment": "rsa",
+        }
+        with pytest.raises(ValueError, match="cast: no field 'action'"):
+            convert(CARTPOLE, tmp_path / "out", to=to, **how)
+        del how["cast"]["action"]
+        report = convert(CARTPOLE, tmp_path / "out", to=to, **how)
+        wanted = list(open_source(CARTPOLE, **how))
+        assert report.rejected["filter-min-length"] == 8 - len(wanted) > 0
+        found = list(open_source(tmp_path / "out"))
+        assert len(found) == len(wanted) > 0
+        for one, other in zip(found, wanted, strict=True):
+            for (path, column), (same, twin) in zip(one.flatten(), other.flatten(), strict=True):
+                assert path == same and column.dtype == twin.dtype and np.array_equal(column, twin)
+
     def test_train_and_val_are_the_whole(self) -> None:
         parts = [
             {episode.index for episode in open_source(CARTPOLE, val_fraction=0.4, part=part, seed=3)}
