@@ -46,9 +46,9 @@ class RobomimicHdf5Source(Source):
 
     **What a done is.**  robomimic's tasks do not end by themselves.  Its own conversion writes a done
     where the next state solves the task (``--done_mode 0``), at the end of each demonstration (1) or
-    both (2, which the published files have), and its conversion of D4RL writes one at time-outs too.  So
-    a done at the last sample may be a success or a mere end; robomimic's own losses take each done
-    as terminal.  `terminals` chooses:
+    both (2).  Published machine-generated files are of mode 0, human ones of mode 2, and its conversion of
+    D4RL writes a done at time-outs too.  So a done at the last sample may be a success or a mere end;
+    robomimic's own losses take each done as terminal.  `terminals` chooses:
 
     ==========  ===================================================================================
     ``"last"``  the last row is terminal if the sample that led there is done; earlier dones (the
@@ -60,8 +60,9 @@ class RobomimicHdf5Source(Source):
 
     The discount is 1 (float32), and 0 on the step into a terminal row and on that row.  Demonstrations
     come in the order of their numbers.  Every other dataset of N rows is an extra (``action_dict``,
-    ``states``).  An episode's metadata are its name (``demo``), its attributes, and ``mask``: for each
-    filter key whether the demonstration is in it.  Filter keys are the splits.
+    ``states``).  An episode's metadata are its name (``demo``), its attributes, the file's ``env_args``
+    (JSON text), and ``mask``: for each filter key whether the demonstration is in it.  Filter keys are
+    the splits.
 
     Args:
         path: the file.
@@ -185,7 +186,8 @@ class RobomimicHdf5Source(Source):
         except SourceFormatError as cause:
             raise SourceFormatError(f"{self.name}, episode {index}: {cause}") from cause
         mask = {key: demo in members for key, members in self._members.items()}
-        episode.metadata = {"demo": demo, **episode.metadata, **({"mask": mask} if mask else {})}
+        told = {key: value for key, value in self._attributes.items() if key == "env_args"}
+        episode.metadata = {"demo": demo, **episode.metadata, **told, **({"mask": mask} if mask else {})}
         return episode
 
     @functools.cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -91,6 +92,7 @@ class TestReading:
             "demo": "demo_1",
             "model_file": "<mujoco model='demo_1'/>",
             "num_samples": 5,
+            "env_args": json.dumps(ENV_ARGS, indent=4),
             "mask": {"20_percent": False, "train": True, "valid": False},
         }
         assert second.metadata["mask"] == {"20_percent": True, "train": False, "valid": True}
