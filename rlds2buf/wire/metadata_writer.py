@@ -57,7 +57,7 @@ class MetadataWriter:
 
     def write(self, metadata: Mapping[str, Any]) -> list[Buffer]:
         """The map entries for one episode's metadata."""
-        found = dict(self._leaves({**dict.fromkeys(MARKERS, False), **_as_bools(metadata)}))
+        found = dict(self._leaves({**dict.fromkeys(MARKERS, False), **self._with_flags(metadata)}))
         if self._kept is None:
             self._kept = dict(self._first(found))
         out: list[Buffer] = []
@@ -122,6 +122,17 @@ class MetadataWriter:
                 tuple(path): _keep(tuple(path), python, dtype, tuple(shape))
                 for path, python, dtype, shape in state["kept"]
             }
+
+    def _with_flags(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """The metadata, markers as booleans."""
+        out = dict(metadata)
+        for name in MARKERS:
+            if isinstance(value := metadata.get(name, False), bool | np.bool_ | int | np.integer):
+                out[name] = bool(value)
+            else:
+                self._lose((name,), f"it should be a boolean, not {_kind_name(value)}")
+                out[name] = False
+        return out
 
     def _first(self, found: Mapping[nest.Path, tuple[str, np.ndarray]]) -> Iterator[tuple[nest.Path, _Kept]]:
         taken: set[str] = set()
@@ -188,10 +199,6 @@ def _python_kind(value: Any) -> str:
     return "texts" if value and all(isinstance(cell, str) for cell in value) else "list"
 
 
-def _as_bools(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: bool(value) if name in MARKERS else value for name, value in metadata.items()}
-
-
 def _array(value: Any) -> np.ndarray | None:
     """The value as an array of a dtype that TFDS has, byte strings as objects; None if it can't be had."""
     if isinstance(value, str | bytes):
@@ -201,7 +208,9 @@ def _array(value: Any) -> np.ndarray | None:
     try:
         array = np.asarray(value)
         if array.dtype.kind in "SU" and isinstance(value, list):
-            array = np.array(value, object)  # numpy makes text of a number beside text
+            if len(set(map(type, value))) > 1:  # of which numpy would make text
+                return None
+            array = np.array(value, object)
     except (TypeError, ValueError, OverflowError):  # lists of lists of several lengths
         return None
     if array.dtype.kind in _TEXT:
@@ -265,4 +274,5 @@ def _kind_name(value: Any) -> str:
         return "None"
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype}"
-    return f"an empty {type(value).__name__}" if value in ({}, ()) else f"a {type(value).__name__}"
+    empty = isinstance(value, Mapping | tuple) and not value
+    return f"an empty {type(value).__name__}" if empty else f"a {type(value).__name__}"
