@@ -152,6 +152,25 @@ def test_a_dataset_is_no_episode() -> None:
     assert len(buffer) == 4
 
 
+def test_a_dataset_is_no_saved_buffer(tmp_path: Path) -> None:
+    (tmp_path / "a.hdf5").write_bytes(b"")
+    with pytest.raises(rlds2buf.SnapshotCorrupt, match=r"a file, .* by rlds2buf\.convert\(path, folder\)"):
+        rlds2buf.load_buffer(tmp_path / "a.hdf5")
+
+
+@pytest.mark.parametrize("wrong", ["a.hdf5", Path("a.hdf5"), None, rlds2buf.open_source([EPISODE])], ids=str)
+def test_a_mixture_is_of_several(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"a mixture is of a list of sources, such as \[path, other_path\]"):
+        rlds2buf.open_mixture(wrong)
+
+
+def test_what_can_not_be_read_at_all() -> None:
+    if not Path("/proc/self/mem").exists():  # Linux has it: it opens, and its first byte can't be read
+        return
+    with pytest.raises(rlds2buf.SourceError, match="can't be opened"):
+        rlds2buf.open_source("/proc/self/mem")
+
+
 def test_batches_of_no_framework() -> None:
     with pytest.raises(ValueError, match="to must be one of numpy, torch, tf, jax, got 'cupy'"):
         filled().batches(2, to="cupy")

@@ -39,9 +39,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
     Raises:
         SourceNotFound: there is no such folder.
-        SnapshotCorrupt: it has no manifest (an unfinished conversion), or a damaged one.
+        SnapshotCorrupt: it is a file, has no manifest (an unfinished conversion), or a damaged one.
         SnapshotTooNew: a newer rlds2buf wrote it.
     """
+    if folder.is_file():
+        raise SnapshotCorrupt(
+            f"{folder}: a file, and a saved buffer is a folder; a dataset becomes one by rlds2buf.convert(path, folder)"
+        )
     if not folder.is_dir():
         raise SourceNotFound(f"{folder}: there is no such folder")
     try:

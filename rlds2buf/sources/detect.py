@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
+from rlds2buf.errors import Rlds2bufError, SourceError, SourceFormatError, SourceNotFound
 from rlds2buf.sources.base import Source
 from rlds2buf.sources.formats import FORMATS, OBJECTS, REFUSALS, SCHEMES, Format, ObjectFormat
 from rlds2buf.sources.look import Look
@@ -155,8 +155,10 @@ def _by_looking(path: Path) -> Format:
             raise SourceFormatError(f"{path}: a folder of several datasets; name one of them: {', '.join(inside)}")
         known = "; ".join(entry.what for entry in FORMATS)
         raise SourceFormatError(f"{path}: no dataset that is known here; saw {look.describe()}. Looked for: {known}")
-    except PermissionError as cause:
-        raise SourceError(f"{cause.filename or path}: can't be opened: {cause.strerror}") from cause
+    except Rlds2bufError:
+        raise
+    except OSError as cause:
+        raise SourceError(f"{cause.filename or path}: can't be opened: {cause.strerror or cause}") from cause
 
 
 def _fitting(look: Look) -> Format | None:

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import itertools
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -61,6 +62,8 @@ def open_mixture(
         options["seed"] = seed
     with contextlib.ExitStack() as stack:
         opened: list[Source] = []
+        if isinstance(sources, str | os.PathLike | Source) or not isinstance(sources, Iterable):
+            raise TypeError(f"a mixture is of a list of sources, such as [path, other_path], got {sources!r}")
         for given in sources:
             if isinstance(given, Source):
                 source = open_source(given, **options)
