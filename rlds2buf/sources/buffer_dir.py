@@ -18,9 +18,11 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import DATA_FIELDS, FINAL_ROW, FLAG_FIELDS
+from rlds2buf.core.ragged import unpack_rows
 from rlds2buf.core.rows import CODE, IS_FIRST, IS_LAST, IS_TERMINAL, NOT_RECORDED, OWN_NEXT, column_name
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, Rlds2bufError, SnapshotError, SourceFormatError
+from rlds2buf.files.blob_file import SavedBlobs
 from rlds2buf.files.column_file import checksum, open_column
 from rlds2buf.files.manifest import read_manifest
 from rlds2buf.sources.base import Source
@@ -147,7 +149,14 @@ class BufferDirSource(Source):
         """The manifest's columns of rows; a sampler's are of no interest here."""
         return [entry for entry in self._manifest["columns"] if not str(entry["name"]).startswith("sampler/")]
 
-    def _column(self, name: str, field: FieldSpec) -> _Column:
+    def _column(self, name: str, field: FieldSpec) -> _Column | _Blobs:
+        if field.image is not None or None in field.shape:
+            if f"{name}/places" in self._columns:
+                raise SourceFormatError(
+                    f"{self.name}: {name} is in files that a buffer writes in place; to read it as episodes "
+                    "save it elsewhere, load_buffer(path).save(other)"
+                )
+            return self._blobs(name)
         column = self._columns[name]
         dtype = np.dtype(np.int32) if field.is_string else field.dtype.newbyteorder("=")
         if column.shape[1:] != field.shape or column.dtype != dtype:
@@ -155,11 +164,17 @@ class BufferDirSource(Source):
             raise SourceFormatError(f"{self.name}: {name} is {got} in its file, but {field} in the spec")
         return column
 
+    def _blobs(self, name: str) -> _Blobs:
+        """Byte strings, memory-mapped."""
+        data, ends = (self._columns[f"{name}/{part}"] for part in ("bytes", "ends"))
+        return _Blobs(SavedBlobs(data.mapped(), ends.mapped()))
+
     def _find_edges(self, stop: int) -> np.ndarray:
         """Each episode's first row ``[E + 1] int64``, and behind the last one's last."""
         flags = self._columns["flags"]
         slots = flags.shape[0]
-        uneven = [name for name, column in self._columns.items() if column.shape[0] != slots]
+        rows = {name: column for name, column in self._columns.items() if not _is_apart(name)}
+        uneven = [name for name, column in rows.items() if column.shape[0] != slots]
         if uneven or not 0 <= self._first <= stop <= self._first + slots or flags.dtype != np.uint8:
             what = f"{uneven[0]} has another length" if uneven else f"rows {self._first} to {stop} are not in {slots}"
             raise SourceFormatError(f"{self.name}: {what}; the manifest and the files do not fit together")
@@ -173,7 +188,7 @@ class BufferDirSource(Source):
             edges.append(np.array([stop]))  # rows without an end, as they are; none if there are no rows
         return np.unique(np.concatenate(edges))
 
-    def _rows(self, column: _Column, start: int, stop: int) -> np.ndarray:
+    def _rows(self, column: _Column | _Blobs, start: int, stop: int) -> np.ndarray:
         """Rows by their keys, which go round in the file."""
         slots = column.shape[0]
         low = (start - int(self._manifest["base"])) % max(slots, 1)
@@ -190,18 +205,25 @@ class BufferDirSource(Source):
         return StepSpec(**nest.map_structure(lambda field: (field and field.image) or field, parts))
 
     @functools.cached_property
-    def _strings(self) -> dict[str, np.ndarray]:
-        out = {}
+    def _strings(self) -> dict[str, Any]:
+        out: dict[str, Any] = {}
         for name, texts in self._manifest["strings"].items():
             out[name] = np.empty(len(texts), object)
             out[name][:] = [text.encode("latin-1") for text in texts]
+        for path, field in self._spec.fields():
+            name = column_name(path)
+            if field.is_string and name not in out and f"strings/{name}/ends" in self._columns:
+                out[name] = self._blobs(f"strings/{name}").strings
         return out
 
     def _episode(self, index: int, start: int, stop: int, pool: DecodePool) -> Episode | EpisodeError:
         columns: dict[nest.Path, Any] = {}
         for path, field, column in self._fields:
             rows = self._rows(column, start, stop)
-            columns[path] = self._strings[column_name(path)][rows] if field.is_string else rows
+            if isinstance(column, _Blobs):
+                columns[path] = unpack_rows(rows, field) if None in field.shape else rows
+            else:
+                columns[path] = self._strings[column_name(path)][rows] if field.is_string else rows
             if field.image is not None and self._images != "encoded":
                 columns[path] = pool.submit(columns[path].tolist(), Image(field.image.shape, field.image.dtype))
         for path, pending in columns.items():
@@ -252,6 +274,10 @@ class _Column:
     def num_bytes(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
+    def mapped(self) -> np.ndarray:
+        """The file, memory-mapped."""
+        return open_column(self.path, self.shape, self.dtype.str)
+
     def verify(self) -> None:
         """Raise unless the file's bytes have the checksum that the manifest says."""
         if self.crc is None:
@@ -274,6 +300,26 @@ class _Column:
         if len(rows) != count:
             raise SourceFormatError(f"{self.path}: has become shorter")
         return rows.reshape(shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Blobs:
+    """Two files of byte strings ``[slots, ...]``."""
+
+    strings: SavedBlobs
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.strings.shape
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows, as an object array."""
+        return self.strings[start:stop]
+
+
+def _is_apart(name: str) -> bool:
+    """Whether a column has not one row for each of the buffer's."""
+    return name.startswith("strings/") or name.endswith("/bytes")
 
 
 @contextlib.contextmanager
