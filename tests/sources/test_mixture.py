@@ -14,8 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlds2buf
-from rlds2buf import Episode, EpisodeError, FilteredOut, SourceError, SpecMismatch, convert, open_mixture, open_source
+from rlds2buf import (
+    ConvertReport,
+    Episode,
+    EpisodeError,
+    FilteredOut,
+    SnapshotError,
+    SourceError,
+    SpecMismatch,
+    convert,
+    open_mixture,
+    open_source,
+)
 from rlds2buf.core.spec import FieldSpec, StepSpec
+from rlds2buf.sinks.buffer import BufferFolderSink
 from rlds2buf.sources.base import Source
 from rlds2buf.sources.memory import MemorySource
 from rlds2buf.sources.mixture import MixtureSource
@@ -314,6 +326,36 @@ class TestInto:
         assert [counts[0], counts[1]] == plain
         text = (tmp_path / "b" / "manifest.json").read_text()
         assert '"mixture"' in text and '"weights"' in text and '"v2"' in text
+
+    @pytest.mark.parametrize("killed_at", [1, 5, 16])
+    def test_a_killed_conversion_goes_on_where_it_was(self, killed_at: int, tmp_path: Path) -> None:
+        def mixture(**how: Any) -> MixtureSource:
+            options: dict[str, Any] = {"weights": [1, 2], "infos": False, "max_episode_steps": 50, "min_length": 30}
+            return open_mixture(HOPPER, **{**options, **how})
+
+        class Killed(BufferFolderSink):
+            def write(self, episode: Episode) -> int:
+                if (episode.index or 0) >= killed_at:
+                    raise KeyboardInterrupt
+                items = super().write(episode)
+                report.accept(episode, items)
+                report.read = (episode.index or 0) + 1
+                report.rejected["filter-min-length"] = report.read - report.episodes
+                self.checkpoint(report.counts())
+                return items
+
+        report = ConvertReport("", "")
+        whole = convert(mixture(), tmp_path / "whole")
+        with pytest.raises(KeyboardInterrupt):
+            convert(mixture(), Killed(tmp_path / "b", resume=True))
+        for other in ({"seed": 1}, {"weights": [1, 3]}, {"names": ["a", "b"]}):
+            with pytest.raises(SnapshotError):
+                convert(mixture(**other), tmp_path / "b", resume=True)
+        resumed = convert(mixture(), tmp_path / "b", resume=True)
+        assert resumed.counts() == whole.counts() and resumed.resumed == report.read
+        one, two = (rlds2buf.load_buffer(tmp_path / name).all() for name in ("b", "whole"))
+        assert np.array_equal(one.observation, two.observation)
+        assert np.array_equal(one.extras["source_id"], two.extras["source_id"])
 
     def test_what_differs_makes_another_fingerprint(self) -> None:
         ways: list[dict[str, Any]] = [
