@@ -133,8 +133,11 @@ class PartialFolder:
 
     def _recover(self) -> None:
         """Undo the first of two renames of a run that was killed between them."""
-        if not os.path.lexists(self.target) and self._set_aside.exists():
-            os.rename(self._set_aside, self.target)
+        try:
+            if not os.path.lexists(self.target) and self._set_aside.exists():
+                os.rename(self._set_aside, self.target)
+        except OSError as cause:  # a name too long is one
+            raise SinkError(f"{self.target}: {cause.strerror or cause}") from cause
 
     def _take_lock(self) -> None:
         try:

@@ -103,6 +103,11 @@ class TestBadTargets:
         plain = run(capsys, "convert", HOPPER, tmp_path / "out")
         assert "overwrite it (--overwrite)" in plain.err
 
+    def test_a_name_that_is_too_long(self, tmp_path: Path, capsys: Capture) -> None:
+        result = run(capsys, "convert", HOPPER, tmp_path / ("a" * 300), "--json")
+        assert result.code == 4 and result.json["class"] == "SinkError" and "too long" in result.json["error"]
+        assert files(tmp_path) == set()
+
     def test_a_target_below_a_file(self, tmp_path: Path, capsys: Capture) -> None:
         (tmp_path / "file").write_text("")
         result = run(capsys, "convert", HOPPER, tmp_path / "file" / "out", "--json")
