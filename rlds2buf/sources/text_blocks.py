@@ -6,6 +6,7 @@ import bisect
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
 from rlds2buf.sources.step_table import BLOCK_BYTES
@@ -13,6 +14,7 @@ from rlds2buf.sources.step_table import BLOCK_BYTES
 __all__ = ["Mark", "TextBlock", "mark_of", "text_blocks"]
 
 _MOST_QUOTED = 1 << 26
+_LONGEST_LINE = 1 << 30
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -72,26 +74,25 @@ def text_blocks(
         SourceNotFound, SourceError: it can't be opened.
         SourceFormatError: it is not UTF-8, or a quoted part does not end; with the line.
     """
-    try:
-        stream = open(file, "rb")
-    except FileNotFoundError as cause:
-        raise SourceNotFound(f"{file}: no such file") from cause
-    except OSError as cause:
-        raise SourceError(f"{file}: can't be opened: {cause.strerror or cause}") from cause
-    with stream:
+    with _opened(file) as stream:
         stream.seek(offset)
         if offset == 0 and stream.read(len(_BOM)) == _BOM:
             offset = len(_BOM)
         stream.seek(offset)
-        carry = b""
+        held: list[bytes] = []
         while True:
             chunk = stream.read(BLOCK_BYTES if stop is None else stop - offset)
             if stop is not None and len(chunk) < stop - offset:
                 raise SourceFormatError(f"{file}: became shorter while it was read")
-            data = carry + chunk
+            held.append(chunk)
+            if chunk and stop is None and b"\n" not in chunk:
+                if sum(map(len, held)) > _LONGEST_LINE:
+                    raise SourceFormatError(f"{file}, line {line}: longer than {_LONGEST_LINE:,} bytes")
+                continue  # put together once, where the line ends
+            data = b"".join(held)
             end = len(data) if not chunk or stop is not None else _whole_lines(data, quotes)
-            carry = data[end:]
-            if quotes and len(carry) > _MOST_QUOTED:
+            held = [data[end:]]
+            if quotes and len(held[0]) > _MOST_QUOTED:
                 raise SourceFormatError(f"{file}, line {line}: a quoted part that does not end")
             if end:
                 yield TextBlock(file, _decoded(data[:end], file, line), offset, offset + end, line)
@@ -99,6 +100,15 @@ def text_blocks(
                 line += data.count(b"\n", 0, end)
             if not chunk or stop is not None:
                 return
+
+
+def _opened(file: Path) -> IO[bytes]:
+    try:
+        return open(file, "rb")
+    except FileNotFoundError as cause:
+        raise SourceNotFound(f"{file}: no such file") from cause
+    except OSError as cause:
+        raise SourceError(f"{file}: can't be opened: {cause.strerror or cause}") from cause
 
 
 def _whole_lines(data: bytes, quotes: bool) -> int:

@@ -87,6 +87,16 @@ class TestSteps:
         with pytest.raises(SourceFormatError, match=r"line 6\d( on)?: `obs` is"):
             open_source(make(tmp_path / "a.jsonl", *lines))
 
+    def test_a_line_without_end(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A line may be long, but not so that it fills the memory."""
+        monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 1000)
+        monkeypatch.setattr(text_blocks, "_LONGEST_LINE", 100_000)
+        path = make(tmp_path / "a.jsonl", step(note="x" * 90_000), step(note="y", terminated=True))
+        (episode,) = open_source(path)
+        assert [len(note) for note in episode.extras["note"]] == [90_000, 1, 0]
+        with pytest.raises(SourceFormatError, match="line 2: longer than 100,000 bytes"):
+            open_source(make(path, step(note=""), step(note="x" * 200_000)))
+
     def test_an_empty_file(self, tmp_path: Path) -> None:
         with pytest.raises(SourceFormatError, match="the log is empty"):
             open_source(make(tmp_path / "a.jsonl", "", " "))
