@@ -11,8 +11,9 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import FieldSpec
-from rlds2buf.errors import MissingDependency, SourceFormatError, SpecMismatch
+from rlds2buf.errors import EpisodeError, MissingDependency, SpecMismatch
 from rlds2buf.sources.spaces import is_image
+from rlds2buf.wire.pillow_images import DamagedImage
 
 __all__ = ["EpisodeParts", "build_episode"]
 
@@ -56,7 +57,7 @@ def build_episode(
 
     Raises:
         SpecMismatch: a part is missing, or as long as no part should be.
-        SourceFormatError: a picture can't be decoded.
+        EpisodeError: a picture can't be decoded, or differs in size from the others.
     """
     where: dict[str, Any] = {"source": source, "episode": index}
 
@@ -74,7 +75,10 @@ def build_episode(
         return column
 
     def data(name: str, field: str) -> nest.Nest:
-        return _with_pictures(part(name, field), spaces.get(field), encoded)
+        try:
+            return _with_pictures(part(name, field), spaces.get(field), encoded)
+        except DamagedImage as cause:
+            raise EpisodeError(str(cause), step=cause.frame, path=field, rule="unreadable", **where) from cause
 
     rewards = numbers("rewards", "reward")
     steps = len(rewards)
@@ -145,12 +149,15 @@ def _pictures(files: np.ndarray) -> np.ndarray:
         from PIL import Image
     except ImportError as cause:
         raise MissingDependency("images need Pillow: pip install Pillow") from cause
-    try:
-        frames = [np.asarray(Image.open(io.BytesIO(bytes(file)), formats=["JPEG"])) for file in files]
-    except (OSError, ValueError, SyntaxError, TypeError, Image.DecompressionBombError) as cause:
-        raise SourceFormatError(f"a picture can't be decoded ({cause})") from cause
-    if any(frame.shape != frames[0].shape for frame in frames):
-        raise SourceFormatError("the pictures of one episode differ in size")
+    frames: list[np.ndarray] = []
+    for file in files:
+        try:
+            frame = np.asarray(Image.open(io.BytesIO(bytes(file)), formats=["JPEG"]))
+        except (OSError, ValueError, SyntaxError, TypeError, Image.DecompressionBombError) as cause:
+            raise DamagedImage(f"a picture can't be decoded ({cause})", len(frames)) from cause
+        if frames and frame.shape != frames[0].shape:
+            raise DamagedImage(f"a picture of {frame.shape} among others of {frames[0].shape}", len(frames))
+        frames.append(frame)
     return np.stack(frames)
 
 

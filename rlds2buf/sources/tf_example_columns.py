@@ -13,7 +13,7 @@ from rlds2buf.errors import SourceFormatError
 from rlds2buf.sources.tf_example_spec import METADATA, ExampleSpec, FieldFeature
 from rlds2buf.wire.example import KINDS, Feature, decode_varints
 from rlds2buf.wire.features import Image
-from rlds2buf.wire.images import decode_frames
+from rlds2buf.wire.images import DamagedImage, decode_frames
 from rlds2buf.wire.resize import stack_frames
 
 __all__ = ["describe_record", "read_rows", "read_steps", "read_whole", "resolve"]
@@ -52,10 +52,13 @@ def read_rows(field: FieldFeature, record: Mapping[str, Feature], *, encoded: bo
 
     Raises:
         SourceFormatError: the record lacks it, or holds something else; names the field.
+        DamagedImage: a picture can't be decoded.
     """
     feature = _feature(field, record)
     try:
         return _rows(field, feature, encoded)
+    except DamagedImage:
+        raise
     except SourceFormatError as cause:
         raise SourceFormatError(f"{field.name}: {cause}") from cause
 
@@ -71,7 +74,11 @@ def read_steps(field: FieldFeature, records: Sequence[Mapping[str, Feature]], *,
         fast = _at_once(field, features)
         if fast is not None:
             return fast
-        rows = [_rows(field, feature, encoded) for feature in features]
+        rows = []
+        for feature in features:
+            rows.append(_rows(field, feature, encoded))
+    except DamagedImage as cause:
+        raise DamagedImage(str(cause), len(rows)) from cause
     except SourceFormatError as cause:
         raise SourceFormatError(f"{field.name}: {cause}") from cause
     wrong = next((len(row) for row in rows if len(row) != 1), None)
@@ -170,9 +177,9 @@ def _frames(field: FieldFeature, files: list[bytes], encoded: bool) -> np.ndarra
     if not files:
         return np.zeros((0, *(n or 0 for n in field.shape)), field.dtype)
     frames = decode_frames(files, Image((None, None, field.shape[2]), field.dtype))
-    for frame in frames:
+    for number, frame in enumerate(frames):
         if any(want not in (None, got) for want, got in zip(field.shape, frame.shape, strict=True)):
-            raise SourceFormatError(f"a picture of {list(frame.shape)}, but its shape should be {list(field.shape)}")
+            raise DamagedImage(f"a picture of {list(frame.shape)}, but its shape should be {list(field.shape)}", number)
     return stack_frames(frames)
 
 

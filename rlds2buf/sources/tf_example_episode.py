@@ -13,6 +13,7 @@ from rlds2buf.errors import EpisodeError, SourceFormatError
 from rlds2buf.sources.tf_example_columns import read_rows, read_steps, read_whole
 from rlds2buf.sources.tf_example_spec import METADATA, NEXT, ExampleSpec, FieldFeature
 from rlds2buf.wire.example import Feature
+from rlds2buf.wire.images import DamagedImage
 
 __all__ = ["StepCutter", "field_tree", "whole_episode"]
 
@@ -40,10 +41,15 @@ def whole_episode(spec: ExampleSpec, record: Record, *, encoded: bool, source: s
     Raises:
         SourceFormatError: the record is not as the spec says.
         SpecMismatch, EmptyEpisode: its columns differ in length, or have none.
+        EpisodeError: a picture can't be decoded.
     """
-    columns = {
-        field.path: read_rows(field, record, encoded=encoded) for field in spec.fields if field.path[0] != METADATA
-    }
+    columns = {}
+    for field in spec.fields:
+        if field.path[0] != METADATA:
+            try:
+                columns[field.path] = read_rows(field, record, encoded=encoded)
+            except DamagedImage as cause:
+                raise _unreadable(field, cause, source, index) from cause
     return _episode(spec, columns, _metadata(spec, record), source=source, index=index)
 
 
@@ -115,6 +121,8 @@ class StepCutter:
     def _read(self, field: FieldFeature, records: Sequence[Record]) -> np.ndarray:
         try:
             return read_steps(field, records, encoded=self._encoded)
+        except DamagedImage as cause:
+            raise _unreadable(field, cause, self._source, self.index - 1) from cause
         except SourceFormatError as cause:
             raise SourceFormatError(f"{self._source}: episode {self.index} or behind: {cause}") from cause
 
@@ -127,11 +135,14 @@ class StepCutter:
 
     def _built(self, *, open_tail: bool) -> Episode | EpisodeError:
         records, self._waiting = self._waiting, []
-        columns = {field.path: self._read(field, records) for field in self._spec.fields if field.path[0] != METADATA}
         metadata = _metadata(self._spec, records[0]) | ({"open_tail": True} if open_tail else {})
         index = self.index
         self.index += 1
+        columns = {}
         try:
+            for field in self._spec.fields:
+                if field.path[0] != METADATA:
+                    columns[field.path] = self._read(field, records)
             if any(path[0] == NEXT for path in columns):
                 columns = _with_final_row(columns)
             else:
@@ -139,6 +150,13 @@ class StepCutter:
             return _episode(self._spec, columns, metadata, source=self._source, index=index)
         except EpisodeError as error:
             return error
+
+
+def _unreadable(field: FieldFeature, cause: DamagedImage, source: str, index: int) -> EpisodeError:
+    """The record is whole, so a picture that is not spoils its episode only."""
+    known = field.path[0] in STEP_FIELDS or field.path[0] == NEXT
+    path = field.name if known else f"extras/{field.name}"
+    return EpisodeError(str(cause), source=source, episode=index, step=cause.frame, path=path, rule="unreadable")
 
 
 def _metadata(spec: ExampleSpec, record: Record) -> dict[str, Any]:

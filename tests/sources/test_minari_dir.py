@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlds2buf import Episode, SourceFormatError, SourceNotFound, SpecMismatch, transitions
+from rlds2buf import Episode, EpisodeError, SourceFormatError, SourceNotFound, SpecMismatch, transitions
 from rlds2buf.sources.minari_dir import MinariDirSource
 from tests.contracts.source import MakeSource, SourceContract
 from tests.data import DATA
@@ -244,8 +244,9 @@ class TestOddParts:
         assert str(source.spec.observation) == "uint8[32, 40, 3]" and source.spec.observation.high == 255
         with h5py.File(folder / "main_data.hdf5", "r+") as file:
             file["episode_0/observations"][2] = files[2] * 0
-        with pytest.raises(SourceFormatError, match="episode 0: a picture can't be decoded"):
-            list(MinariDirSource(folder))
+        (error,) = MinariDirSource(folder).read()
+        assert isinstance(error, EpisodeError) and "a picture can't be decoded" in str(error)
+        assert (error.episode, error.step, error.path, error.rule) == (0, 2, "observation", "unreadable")
 
 
 class TestBadFolders:

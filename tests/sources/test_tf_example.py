@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from rlds2buf import Episode, SourceFormatError, SourceNotFound, SpecMismatch, open_source
+from rlds2buf import Episode, EpisodeError, SourceFormatError, SourceNotFound, SpecMismatch, open_source
 from rlds2buf.errors import Rlds2bufError
 from rlds2buf.sources.rlds_dir import RldsDirSource
 from rlds2buf.sources.tf_example import TfExampleSource
@@ -178,8 +178,29 @@ class TestEpisodeRecords:
         source.spec.check(episode)
         encoded.spec.check(other)
         wrong = {**features, "observation": {**features["observation"], "shape": [6, 6, 1]}}  # type: ignore[dict-item]
-        with pytest.raises(SourceFormatError, match=r"record 0 .*observation: a picture of \[6, 5, 1\]"):
+        with pytest.raises(EpisodeError, match=r"episode 0, step 0, observation: a picture of \[6, 5, 1\]"):
             list(TfExampleSource(path, features=wrong))
+
+    @pytest.mark.parametrize("kind", ["episode", "step"])
+    def test_a_damaged_picture_spoils_its_episode_only(self, tmp_path: Path, kind: str) -> None:
+        stream = io.BytesIO()
+        Image.fromarray(np.zeros((6, 5), np.uint8)).save(stream, format="PNG")
+        good = stream.getvalue()
+        files = [[good] * 3, [good, good, good[:40]], [good] * 3]
+        if kind == "episode":
+            records = [example({"x": ("bytes", row), "last": ("int64", [0, 0, 1])}) for row in files]
+        else:
+            records = [
+                example({"x": ("bytes", [file]), "last": ("int64", [int(t == 2)])})
+                for row in files
+                for t, file in enumerate(row)
+            ]
+        features = {"observation": {"key": "x", "shape": [6, 5, 1], "encoding": "image"}, "is_last": "last"}
+        source = TfExampleSource(write(tmp_path / "a", records), features=features, record=kind)
+        one, error, other = source.read()
+        assert isinstance(one, Episode) and isinstance(other, Episode) and (one.index, other.index) == (0, 2)
+        assert isinstance(error, EpisodeError)
+        assert (error.episode, error.step, error.path, error.rule) == (1, 2, "observation", "unreadable")
 
     def test_ragged_columns_leave_the_others(self, tmp_path: Path) -> None:
         odd = example({"x": ("float", [1, 2, 3]), "r": ("float", [0, 0])})
