@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,17 +42,26 @@ class BufferSink(Sink):
         self.name = f"a {getattr(buffer, 'kind', type(buffer).__name__)} buffer"
         self._cleared_on_abort = False
         self._is_mixture = False
+        self._lost: dict[str, str] = {}
 
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
         """Remember whether the buffer is empty: only then can :meth:`abort` restore it."""
         self._cleared_on_abort = len(self.buffer) == 0
+        self._lost = {}
         self._is_mixture = "mixture" in provenance.get("options", {})
 
     def write(self, episode: Episode) -> int:
         """Add an episode; its transitions are its items."""
         if self._is_mixture:
-            return len(self.buffer.add(episode, source_id=episode.metadata["source_id"]))
-        return len(self.buffer.add(episode))
+            items = len(self.buffer.add(episode, source_id=episode.metadata["source_id"]))
+        else:
+            items = len(self.buffer.add(episode))
+        _lose_metadata(episode, self._lost, kept={"source_id"} if self._is_mixture else frozenset())
+        return items
+
+    def lost(self) -> Mapping[str, str]:
+        """The episodes' metadata, by their first names."""
+        return dict(sorted(self._lost.items()))
 
     def commit(self) -> None:
         """The buffer keeps what was added."""
@@ -104,9 +114,7 @@ class BufferFolderSink(Sink):
         """Append an episode; its transitions are its items."""
         assert self._writer is not None, "write before open"
         items = self._writer.write(episode)
-        for name in episode.metadata.keys() - _MARKS:
-            if (path := f"metadata/{name}") not in self._lost:
-                self._lost[path] = "a buffer holds rows, and no facts of whole episodes"
+        _lose_metadata(episode, self._lost)
         return items
 
     def lost(self) -> Mapping[str, str]:
@@ -136,3 +144,8 @@ class BufferFolderSink(Sink):
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.abort(keep=self._resume)
+
+
+def _lose_metadata(episode: Episode, lost: dict[str, str], kept: AbstractSet[str] = frozenset()) -> None:
+    for name in episode.metadata.keys() - _MARKS - kept:
+        lost.setdefault(f"metadata/{name}", "a buffer holds rows, and no facts of whole episodes")

@@ -54,6 +54,11 @@ class TestBufferSink(SinkContract):
         sink.abort()
         assert len(buffer) == 5 + 3
 
+    def test_says_that_metadata_are_not_kept(self) -> None:
+        buffer = make_circular(SPEC, 100)
+        told = self.episodes[0].replace(metadata={"id": 1, "placeholder_final_row": True})
+        assert rlds2buf.convert([told], buffer).lost.keys() == {"metadata/id"}
+
 
 class TestBufferFolderSink(SinkContract):
     def make(self, folder: Path) -> Sink:
