@@ -201,6 +201,8 @@ def convert(
             source = stack.enter_context(open_source(source, split=split, format=format, **options))
         elif split is not None or format is not None or options:
             raise ValueError("split, format and further options are for a path, not for an opened source")
+        if getattr(source, "is_endless", False):
+            raise ValueError(f"{source.name}: a mixture without end (stop='never') can't be written")
         sink = open_sink(sink, to=to, overwrite=overwrite, resume=resume, **(sink_options or {}))
         conversion = _Conversion(
             source.encoded() if sink.takes_encoded_images else source,

@@ -156,6 +156,11 @@ class MixtureSource(Source):
         return {"mixture": parts, **self._how, "source_column": self._column}
 
     @property
+    def is_endless(self) -> bool:
+        """Whether iterating goes on for ever."""
+        return bool(self._how["stop"] == "never")
+
+    @property
     def num_items(self) -> int | None:
         """How many items :meth:`read` yields, those left out included; None without end."""
         return None if self._how["stop"] == "never" else len(self._schedule)

@@ -64,6 +64,11 @@ class TransformedSource(Source):
         return bool(self._transformation.description)
 
     @property
+    def is_endless(self) -> bool:
+        """Whether iterating goes on for ever, as a mixture may."""
+        return bool(getattr(self._source, "is_endless", False))
+
+    @property
     def num_items(self) -> int | None:
         """How many items :meth:`read` yields, those left out included; None where only a full pass would tell."""
         return items_of(self._source)

@@ -193,6 +193,12 @@ class TestMixture:
         assert mixture.num_episodes is None and mixture.num_items is None
         assert [item.index for item in mixture.read(50, 53) if isinstance(item, Episode)] == [50, 51, 52]
 
+    def test_what_has_no_end_is_not_written(self) -> None:
+        mixture = open_mixture([data(0, 2), data(1, 3)], weights=[2, 1], stop="never")
+        for source in (mixture, open_source(mixture, min_length=2)):
+            with pytest.raises(ValueError, match="without end"):
+                convert(source, [])
+
     def test_an_error_keeps_its_place_and_says_whose_it_is(self) -> None:
         torn: Any = [*data(0, 2), [{"observation": 1}, {"action": 2}]]
         mixture = open_mixture([data(0, 1), torn], names=["good", "torn"])
