@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
 from typing import Any
 
@@ -51,35 +49,60 @@ class DecodePool:
         if threads is not None and threads < 1:
             raise ValueError(f"image_threads must be at least 1, got {threads}")
         self.threads = min(_cores() if threads is None else threads, _MOST_THREADS)
-        self._executor: ThreadPoolExecutor | None = None
+        self._threads: list[threading.Thread] = []
         self._process = os.getpid()
         self._memory = PixelMemory(_IDLE_BYTES)
         self._queue: deque[_Job] = deque()
+        # Guards the queue; told of new work, of work done, and of the end.
+        self._news = threading.Condition()
+        self._is_closed = False
 
     def submit(self, files: Sequence[bytes], image: Image) -> PendingFrames:
         """Begin to decode a column of files; returns at once."""
         pending = PendingFrames(files, image, self)
-        if self.threads > 1 and files and os.getpid() == self._process:
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(self.threads - 1, "rlds2buf-images")
-            for job in pending.start():
-                job.future = self._executor.submit(job.run)
-                self._queue.append(job)
+        if self.threads > 1 and files and self.is_usable:
+            while len(self._threads) < self.threads - 1:
+                thread = threading.Thread(target=self._work, name="rlds2buf-images", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            jobs = pending.start()
+            with self._news:
+                self._queue.extend(jobs)
+                self._news.notify(len(jobs))
         return pending
 
-    def help(self) -> bool:
-        """Do the oldest piece of work that nobody has begun with; False if there is none."""
-        while self._queue:
-            job = self._queue.popleft()
-            if job.future is not None and job.future.cancel():
-                job.found = job.run()
-                return True
-        return False
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is open, and this the process that it works in; no lock may be touched in another."""
+        return os.getpid() == self._process and not self._is_closed
 
-    def tidy(self) -> None:
-        """Forget the oldest pieces of work that are done."""
-        while self._queue and (self._queue[0].future is None or self._queue[0].future.done()):
-            self._queue.popleft()
+    def wait(self, job: _Job) -> None:
+        """Until a piece of work is done; others, the oldest first, are done here meanwhile.
+
+        Raises:
+            SourceError: it took more than ten minutes.
+        """
+        while not job.is_done:
+            with self._news:
+                other = self._queue.popleft() if self._queue else None
+                if other is None and not self._news.wait_for(lambda: job.is_done, _TIMEOUT_S):
+                    raise SourceError(f"decoding a few pictures took more than {_TIMEOUT_S:.0f} s")
+            if other is not None:
+                other.run()
+
+    def _work(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._queue or self._is_closed, _TIMEOUT_S)
+                if self._is_closed:
+                    return
+                if not self._queue:
+                    continue
+                job = self._queue.popleft()
+            job.run()
+            with self._news:
+                self._news.notify_all()
+            del job
 
     def room(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Memory for pixels, perhaps that of others which nobody holds any more."""
@@ -87,9 +110,14 @@ class DecodePool:
 
     def close(self) -> None:
         """Drop the work that has not begun and wait for the rest; idempotent."""
-        if self._executor is not None and os.getpid() == self._process:
-            self._executor.shutdown(wait=True, cancel_futures=True)
-        self._executor = None
+        if not self.is_usable:
+            return
+        with self._news:
+            self._is_closed = True
+            self._queue.clear()
+            self._news.notify_all()
+        for thread in self._threads:
+            thread.join(_TIMEOUT_S)
 
     def __enter__(self) -> DecodePool:
         return self
@@ -118,7 +146,6 @@ class PendingFrames:
         self._pool = pool
         self._out: np.ndarray | None = None
         self._jobs: list[_Job] = []
-        self._process = os.getpid()
         self.nbytes = _nbytes(files, image)
 
     def start(self) -> list[_Job]:
@@ -137,17 +164,15 @@ class PendingFrames:
             DamagedImage: says which is the first one damaged.
             SourceError: it took more than ten minutes.
         """
-        if self._pool is not None and self._jobs and os.getpid() == self._process:
-            found = [job.gathered(self._pool) for job in self._jobs]
-            self._pool.tidy()
-        else:
+        if not (self._jobs and self._pool is not None and self._pool.is_usable):
             self._out = self._allocated()
-            found = [job.run() for job in self._cut()]
-        frames: list[np.ndarray] = []
-        for part in found:
-            if isinstance(part, DamagedImage):
-                raise part
-            frames += part
+            self._jobs = self._cut()
+            for job in self._jobs:
+                job.run()
+        else:
+            for job in self._jobs:
+                self._pool.wait(job)
+        frames = [frame for job in self._jobs for frame in job.found()]
         if self._out is not None:
             return self._out
         return stack_frames(frames) if frames else np.empty((0, *self._empty_shape()), self._image.dtype)
@@ -175,48 +200,35 @@ class PendingFrames:
         return tuple(0 if n is None else n for n in self._image.out_shape)
 
 
-_Found = list[np.ndarray] | DamagedImage
-
-
-@dataclasses.dataclass
 class _Job:
-    """Some of a column's files.
+    """Some of a column's files, of which `first` is the number of the first one."""
 
-    Attributes:
-        first: the number of the first file.
-        future: of the thread that has been asked to do it.
-        found: what came of it, if the thread that waits for it was quicker.
-    """
+    def __init__(self, files: Sequence[bytes], image: Image, out: np.ndarray | None, first: int) -> None:
+        self._files = files
+        self._image = image
+        self._out = out
+        self._first = first
+        self._frames: list[np.ndarray] = []
+        self._error: Exception | None = None
+        self.is_done = False
 
-    files: Sequence[bytes]
-    image: Image
-    out: np.ndarray | None
-    first: int
-    future: Future[_Found] | None = None
-    found: _Found | None = None
-
-    def run(self) -> _Found:
-        """The frames, none of them if they are in `out`; or what is wrong, for whoever comes to it."""
+    def run(self) -> None:
+        """Decode; what goes wrong is for whoever asks what was found."""
         try:
-            frames = decode_frames(self.files, self.image, self.out)
+            frames = decode_frames(self._files, self._image, self._out)
+            self._frames = frames if self._out is None else []
         except DamagedImage as error:
-            error.frame += self.first
-            return error
-        return frames if self.out is None else []
+            error.frame += self._first
+            self._error = error
+        except Exception as error:  # a thread has nobody to tell
+            self._error = error
+        self.is_done = True
 
-    def gathered(self, pool: DecodePool) -> _Found:
-        """What comes of it; others are done while it is not ready."""
-        assert self.future is not None, "gathered before it was handed out"
-        while self.found is None and not self.future.done() and pool.help():
-            pass
-        if self.found is not None:
-            return self.found
-        if self.future.cancel():  # the pool was closed
-            return self.run()
-        try:
-            return self.future.result(_TIMEOUT_S)
-        except FutureTimeout as cause:
-            raise SourceError(f"decoding a few pictures took more than {_TIMEOUT_S:.0f} s") from cause
+    def found(self) -> list[np.ndarray]:
+        """The frames; none of them if they were put where they belong."""
+        if self._error is not None:
+            raise self._error
+        return self._frames
 
 
 def _pieces(files: Sequence[bytes]) -> Iterator[tuple[int, int]]:
