@@ -22,6 +22,7 @@ from rlds2buf.sources.minari_arrow import LAYOUTS, ArrowEpisodes
 from rlds2buf.sources.minari_episode import EpisodeParts, build_episode
 from rlds2buf.sources.minari_hdf5 import FILE, Hdf5Episodes
 from rlds2buf.sources.spaces import is_image, space_specs
+from rlds2buf.wire.resize import read_size
 
 __all__ = ["MinariDirSource"]
 
@@ -50,6 +51,7 @@ class MinariDirSource(Source):
         images: ``"decoded"``, pictures are columns of pixels; ``"encoded"``, those stored as JPEG are
             byte strings, the files untouched, whose FieldSpec has an ``image``.  None is
             ``"decoded"``, unless :meth:`encoded` is asked for.
+        resize: size that decoded pictures are to have, one number for a square or (height, width).
 
     Raises:
         SourceNotFound: nothing is there.
@@ -75,9 +77,19 @@ class MinariDirSource(Source):
 
     format: ClassVar[str] = "minari"
 
-    def __init__(self, path: str | os.PathLike[str], *, infos: bool = True, images: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        infos: bool = True,
+        images: str | None = None,
+        resize: int | tuple[int, int] | None = None,
+    ) -> None:
         if images not in (None, *_IMAGES):
             raise ValueError(f"images must be one of {', '.join(_IMAGES)}, got {images!r}")
+        if images == "encoded" and resize is not None:
+            raise ValueError("pictures that are kept encoded can't be resized: their files stay as they are")
+        self._size = None if resize is None else read_size(resize)
         self.name = str(path)
         self._infos = infos
         self._images = images
@@ -130,11 +142,13 @@ class MinariDirSource(Source):
         if isinstance(parts, SpecMismatch):
             return SpecMismatch(parts.message, source=self.name, episode=index, rule=parts.rule)
         encoded = self._images == "encoded"
-        return build_episode(parts, self._spaces, encoded=encoded, source=self.name, index=index)
+        where: dict[str, Any] = {"source": self.name, "index": index}
+        return build_episode(parts, self._spaces, encoded=encoded, size=self._size, **where)
 
     def encoded(self) -> MinariDirSource:
         pictures = [leaf for _, leaf in nest.flatten(self._spaces) if is_image(leaf)]
-        if self._images is not None or not pictures or not self._metadata.get("jpeg_encoding", True):
+        plain = self._images is None and self._size is None
+        if not plain or not pictures or not self._metadata.get("jpeg_encoding", True):
             return self
         other = copy.copy(self)
         other._images = "encoded"
@@ -147,7 +161,8 @@ class MinariDirSource(Source):
 
     def fingerprint(self) -> str:
         files = fingerprint_files([*self._episodes.files, self._metadata_file])
-        return f"minari:{files}:{self._infos}" + (":encoded" if self._images == "encoded" else "")
+        size = "" if self._size is None else f":{self._size}"
+        return f"minari:{files}:{self._infos}{size}" + (":encoded" if self._images == "encoded" else "")
 
     @functools.cached_property
     def _spec(self) -> StepSpec:

@@ -14,6 +14,7 @@ from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import EpisodeError, MissingDependency, SpecMismatch
 from rlds2buf.sources.spaces import is_image
 from rlds2buf.wire.pillow_images import DamagedImage
+from rlds2buf.wire.resize import resize_frames
 
 __all__ = ["EpisodeParts", "build_episode"]
 
@@ -45,7 +46,13 @@ class EpisodeParts:
 
 
 def build_episode(
-    parts: EpisodeParts, spaces: dict[str, nest.Nest], *, encoded: bool, source: str, index: int
+    parts: EpisodeParts,
+    spaces: dict[str, nest.Nest],
+    *,
+    encoded: bool = False,
+    size: tuple[int, int] | None = None,
+    source: str,
+    index: int,
 ) -> Episode:
     """The parts as an episode of T + 1 rows.
 
@@ -53,6 +60,7 @@ def build_episode(
         parts: what the file holds.
         spaces: ``observation`` and ``action`` as nests of FieldSpec, which say what is a picture; or {}.
         encoded: pictures that are files stay files, as bytes.
+        size: (height, width) that pixels are resized to, or None.
         source, index: the episode's place, for messages.
 
     Raises:
@@ -76,7 +84,7 @@ def build_episode(
 
     def data(name: str, field: str) -> nest.Nest:
         try:
-            return _with_pictures(part(name, field), spaces.get(field), encoded)
+            return _with_pictures(part(name, field), spaces.get(field), encoded, size)
         except DamagedImage as cause:
             raise EpisodeError(str(cause), step=cause.frame, path=field, rule="unreadable", **where) from cause
 
@@ -120,7 +128,7 @@ def _flags(ended: np.ndarray, cut: np.ndarray) -> tuple[dict[str, np.ndarray], b
     return flags, bool(open_tail)
 
 
-def _with_pictures(columns: nest.Nest, specs: nest.Nest, encoded: bool) -> nest.Nest:
+def _with_pictures(columns: nest.Nest, specs: nest.Nest, encoded: bool, size: tuple[int, int] | None) -> nest.Nest:
     """Decode the columns that hold JPEG files, or have them as bytes; the rest stay as they are.
 
     Files of one length may be stored as one array ``[T, bytes]``, files of different lengths as rows
@@ -130,12 +138,22 @@ def _with_pictures(columns: nest.Nest, specs: nest.Nest, encoded: bool) -> nest.
         return columns
 
     def decoded(column: np.ndarray, spec: FieldSpec) -> np.ndarray:
-        as_files = column.ndim == 1 or (column.ndim == 2 and len(spec.shape) > 1)
-        if not is_image(spec) or not as_files:
+        if not is_image(spec):
             return column
-        return _files(column) if encoded else _pictures(column)
+        if column.ndim == 1 or (column.ndim == 2 and len(spec.shape) > 1):
+            if encoded:
+                return _files(column)
+            column = _pictures(column)
+        return column if size is None else _resized(column, size)
 
     return nest.map_structure(decoded, columns, specs)
+
+
+def _resized(frames: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """``[N, H, W]`` or ``[N, H, W, C]`` of another height and width."""
+    if frames.ndim == 3:
+        return resize_frames(frames[..., np.newaxis], size)[..., 0]
+    return resize_frames(frames, size)
 
 
 def _files(column: np.ndarray) -> np.ndarray:

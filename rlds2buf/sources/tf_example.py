@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import glob
 import hashlib
@@ -25,6 +26,7 @@ from rlds2buf.sources.tf_example_episode import StepCutter, field_tree, whole_ep
 from rlds2buf.sources.tf_example_spec import METADATA, NEXT, ExampleSpec, read_spec
 from rlds2buf.wire.example import parse_example
 from rlds2buf.wire.layout import ExampleParser
+from rlds2buf.wire.resize import read_size
 from rlds2buf.wire.tfrecord import count_records, read_records
 from rlds2buf.wire.tfrecord_gzip import is_gzip, read_gzip_records
 
@@ -68,6 +70,7 @@ class TfExampleSource(Source):
         check_crc: compare the checksum of every record.
         images: ``"decoded"``, pictures are pixels; ``"encoded"``, byte strings.  None is ``"decoded"``,
             unless :meth:`encoded` is asked for.
+        resize: size that decoded pictures are to have, one number for a square or (height, width).
 
     A record of one step may be a transition: with features below ``next_observation`` (of the structure
     of ``observation``) an episode of N records has N + 1 rows, and a record's `is_terminal` and `is_last`
@@ -90,6 +93,7 @@ class TfExampleSource(Source):
         episode_id: str | None = None,
         check_crc: bool = True,
         images: str | None = None,
+        resize: int | tuple[int, int] | None = None,
     ) -> None:
         if record not in _RECORDS or images not in (None, *_IMAGES):
             raise ValueError(
@@ -98,6 +102,9 @@ class TfExampleSource(Source):
             )
         if episode_id is not None and record == "episode":
             raise ValueError("episode_id is for records of one step (record='step')")
+        if images == "encoded" and resize is not None:
+            raise ValueError("pictures that are kept encoded can't be resized: their files stay as they are")
+        size = None if resize is None else read_size(resize)
         self.name = os.fspath(path)
         self._kind = record
         self._episode_id = episode_id
@@ -116,6 +123,9 @@ class TfExampleSource(Source):
             self._example_spec = resolve(self._example_spec, first, record)
         except SourceFormatError as cause:
             raise SourceFormatError(f"{self._files[0]}: record 0: {cause}") from cause
+        self._size = size
+        if size is not None:
+            self._example_spec = _resized(self._example_spec, size)
 
     @functools.cached_property
     def _spec(self) -> StepSpec:
@@ -150,7 +160,11 @@ class TfExampleSource(Source):
         yield from itertools.islice(self._episodes(start), count)
 
     def encoded(self) -> TfExampleSource:
-        if self._images is not None or all(field.encoding != "image" for field in self._example_spec.fields):
+        if (
+            self._images is not None
+            or self._size is not None
+            or all(field.encoding != "image" for field in self._example_spec.fields)
+        ):
             return self
         other = copy.copy(self)
         other._images = "encoded"
@@ -168,7 +182,9 @@ class TfExampleSource(Source):
         }
 
     def fingerprint(self) -> str:
-        told = json.dumps([self._example_spec.to_json(), self._kind, self._episode_id, self._images], sort_keys=True)
+        told = json.dumps(
+            [self._example_spec.to_json(), self._kind, self._episode_id, self._images, self._size], sort_keys=True
+        )
         digest = hashlib.sha256(told.encode()).hexdigest()[:16]
         return f"tf-example:{fingerprint_files(self._files)}:{digest}"
 
@@ -225,6 +241,11 @@ class TfExampleSource(Source):
                 yield from cutter.add(parsed)
             yield from cutter.finish()
             index = cutter.index
+
+
+def _resized(spec: ExampleSpec, size: tuple[int, int]) -> ExampleSpec:
+    fields = [dataclasses.replace(f, size=size) if f.encoding == "image" else f for f in spec.fields]
+    return dataclasses.replace(spec, fields=tuple(fields))
 
 
 def _checked(spec: ExampleSpec, record: str, episode_id: str | None) -> ExampleSpec:

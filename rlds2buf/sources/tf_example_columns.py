@@ -14,7 +14,7 @@ from rlds2buf.sources.tf_example_spec import METADATA, ExampleSpec, FieldFeature
 from rlds2buf.wire.example import KINDS, Feature, decode_varints
 from rlds2buf.wire.features import Image
 from rlds2buf.wire.images import DamagedImage, decode_frames
-from rlds2buf.wire.resize import stack_frames
+from rlds2buf.wire.resize import resize_frames, stack_frames
 
 __all__ = ["describe_record", "read_rows", "read_steps", "read_whole", "resolve"]
 
@@ -175,12 +175,12 @@ def _frames(field: FieldFeature, files: list[bytes], encoded: bool) -> np.ndarra
         out[:] = files
         return out
     if not files:
-        return np.zeros((0, *(n or 0 for n in field.shape)), field.dtype)
+        return np.zeros((0, *(n or 0 for n in field.spec(encoded=False).shape)), field.dtype)
     frames = decode_frames(files, Image((None, None, field.shape[2]), field.dtype))
     for number, frame in enumerate(frames):
         if any(want not in (None, got) for want, got in zip(field.shape, frame.shape, strict=True)):
             raise DamagedImage(f"a picture of {list(frame.shape)}, but its shape should be {list(field.shape)}", number)
-    return stack_frames(frames)
+    return stack_frames(frames if field.size is None else [resize_frames(frame, field.size) for frame in frames])
 
 
 def _at_once(field: FieldFeature, features: Sequence[Feature]) -> np.ndarray | None:

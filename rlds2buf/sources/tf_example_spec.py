@@ -41,6 +41,7 @@ class FieldFeature:
             channels)``, whose height and width may be None.
         encoding: ``"none"``, the values themselves; ``"bytes"``, one byte string a step, or one for
             all, with the values in little-endian order; ``"image"``, one PNG or JPEG file a step.
+        size: (height, width) that decoded images are resized to, or None.
     """
 
     path: tuple[str, ...]
@@ -48,6 +49,7 @@ class FieldFeature:
     dtype: np.dtype | None = None
     shape: tuple[int | None, ...] | None = None
     encoding: str = "none"
+    size: tuple[int, int] | None = None
 
     @property
     def name(self) -> str:
@@ -59,7 +61,7 @@ class FieldFeature:
         assert self.shape is not None and self.dtype is not None
         if self.encoding == "image" and encoded:
             return FieldSpec((), _STRING, image=FieldSpec(self.shape, self.dtype))
-        return FieldSpec(self.shape, self.dtype)
+        return FieldSpec(self.shape if self.size is None else (*self.size, self.shape[2]), self.dtype)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -223,6 +223,24 @@ def test_pictures_as_files(here: Path, layout: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:minari")
+@pytest.mark.parametrize("name", ["image", "gray"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_pictures_resized(here: Path, layout: str, name: str) -> None:
+    folder = write(here, SPACES[name], layout)
+    small, whole = open_source(folder, resize=(8, 10)), open_source(folder)
+    assert small.spec.observation.shape[:2] == (8, 10) and small.encoded() is small
+    assert small.fingerprint() != whole.fingerprint()
+    for one, other in zip(small, whole, strict=True):
+        small.spec.check(one)
+        wanted = [
+            np.asarray(Image.fromarray(frame).resize((10, 8), Image.Resampling.BILINEAR)) for frame in other.observation
+        ]
+        np.testing.assert_array_equal(one.observation, wanted)
+    with pytest.raises(ValueError, match="can't be resized"):
+        open_source(folder, resize=8, images="encoded")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
 @pytest.mark.parametrize("layout", LAYOUTS[1:])
 def test_infos_that_minari_does_not_read_back(here: Path, layout: str) -> None:
     """Minari writes nested infos and arrays of one axis, and fails on them or gives rows of dicts."""

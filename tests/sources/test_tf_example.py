@@ -177,6 +177,13 @@ class TestEpisodeRecords:
         assert other.observation.tolist() == files and encoded.fingerprint() != source.fingerprint()
         source.spec.check(episode)
         encoded.spec.check(other)
+        small = TfExampleSource(path, features=features, resize=3)
+        (episode,) = small
+        small.spec.check(episode)
+        assert episode.observation.shape == (3, 3, 3, 1) and small.encoded() is small
+        assert small.fingerprint() != source.fingerprint()
+        with pytest.raises(ValueError, match="can't be resized"):
+            TfExampleSource(path, features=features, resize=3, images="encoded")
         wrong = {**features, "observation": {**features["observation"], "shape": [6, 6, 1]}}  # type: ignore[dict-item]
         with pytest.raises(EpisodeError, match=r"episode 0, step 0, observation: a picture of \[6, 5, 1\]"):
             list(TfExampleSource(path, features=wrong))
