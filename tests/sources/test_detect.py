@@ -121,7 +121,7 @@ class TestUsage:
         ("uri", "offered"),
         [
             (DATA / "d4rl/hopper_medium.hdf5", "infos, max_episode_steps, reward_shift"),
-            (CARTPOLE, "images, infos"),
+            (CARTPOLE, "images, infos, resize"),
             (DATA / "rlds/bridge_dataset", "check_crc"),
             ([STEPS], "none"),
         ],
