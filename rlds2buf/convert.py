@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
+import inspect
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -196,11 +198,13 @@ def convert(
     """
     _one_of("on_invalid", on_invalid, ON_INVALID)
     _one_of("final_transition", final_transition, FINAL_TRANSITION)
+    _check_names(options)
     with contextlib.ExitStack() as stack:
         if not isinstance(source, Source):
             source = stack.enter_context(open_source(source, split=split, format=format, **options))
         elif split is not None or format is not None or options:
-            raise ValueError("split, format and further options are for a path, not for an opened source")
+            given = [*(["split"] if split is not None else []), *(["format"] if format is not None else []), *options]
+            raise ValueError(f"{', '.join(given)}: for opening a path, not for an opened source")
         if getattr(source, "is_endless", False):
             raise ValueError(f"{source.name}: a mixture without end (stop='never') can't be written")
         sink = open_sink(sink, to=to, overwrite=overwrite, resume=resume, **(sink_options or {}))
@@ -343,3 +347,12 @@ def _first_error(issues: list[Issue]) -> Issue | None:
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+
+
+def _check_names(options: Mapping[str, Any]) -> None:
+    """A misspelt option of :func:`convert` itself is no option of the source's."""
+    own = [name for name, it in inspect.signature(convert).parameters.items() if it.kind is it.KEYWORD_ONLY]
+    for name in options:
+        near = difflib.get_close_matches(name, own, n=1, cutoff=0.8)
+        if near:
+            raise TypeError(f"convert() has no option {name!r}; did you mean {near[0]}?")

@@ -25,6 +25,7 @@ from rlds2buf import (
     SourceFormatError,
     SourceNotFound,
     make_circular,
+    open_source,
 )
 from rlds2buf.convert import ConvertReport, convert
 from rlds2buf.core.spec import StepSpec
@@ -378,3 +379,12 @@ class TestRealData:
         taken: list[Episode] = []
         convert(DATA / "rlds" / "d4rl_mujoco_hopper" / "v2-medium", taken, split="train[1:]")
         assert [ep.num_transitions for ep in taken] == [441]
+
+
+def test_a_misspelt_option_is_no_option_of_the_source(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="did you mean on_invalid"):
+        convert([GOOD[0]], tmp_path / "out", on_invald="skip")
+    with open_source([GOOD[0]]) as source, pytest.raises(ValueError, match="split: for opening a path"):
+        convert(source, [], split="train")
+    with pytest.raises(SourceNotFound, match="empty name"):
+        open_source("")

@@ -59,7 +59,11 @@ __all__ = ["command"]
 )
 @click.option("--gamma", type=float, default=0.99, show_default=True, help="Discount per step of --add.")
 @click.option("--overwrite", is_flag=True, help="Replace DST, once the new one is whole.")
-@click.option("--resume", is_flag=True, help="Go on where a killed conversion of the same data stopped.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on where a killed conversion of the same data stopped; keep what there is if this one is interrupted.",
+)
 @json_flag
 def command(
     source: str,
@@ -79,6 +83,8 @@ def command(
     from rlds2buf.push import checkpoint_sink
     from rlds2buf.sinks.detect import open_sink
 
+    if not target:
+        raise click.UsageError("DST is empty")
     overwrite, resume = choices.pop("overwrite"), choices.pop("resume")
     try:
         if to == "reverb-checkpoint" and not resume:

@@ -123,6 +123,8 @@ def _choose(uri: Any, name: str | None) -> tuple[Format | ObjectFormat, Any]:
             raise SourceError(f"{uri}: {scheme}:// is not read; name a local path ({', '.join(SCHEMES)}:// is known)")
         return SCHEMES[scheme], uri
     if isinstance(uri, str | os.PathLike):
+        if not os.fspath(uri):
+            raise SourceNotFound("an empty name is no dataset's")
         path = Path(os.path.expanduser(os.fspath(uri)))
         if name is None:
             return _by_looking(path), path
