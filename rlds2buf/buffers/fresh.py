@@ -85,12 +85,25 @@ def joined(samples: Sequence[Sample]) -> Sample:
 
     def join(*columns: np.ndarray | None) -> np.ndarray | None:
         parts = [column for column in columns if column is not None]
+        axes = min((part.ndim for part in parts if part.dtype == object), default=None)
+        if axes is not None:  # pictures of one size in one sample, of several in another
+            parts = [_loose(part, axes) for part in parts]
         return np.concatenate(parts) if parts else None
 
     data = nest.map_structure(join, *[sample.data for sample in samples])
     infos = [sample.info for sample in samples]
     keys, chance, priority, weight = (np.concatenate([np.asarray(info[i]) for info in infos]) for i in range(4))
     return Sample(data, SampleInfo(keys, chance, priority, weight, infos[-1].table_size))
+
+
+def _loose(column: np.ndarray, axes: int) -> np.ndarray:
+    """An object array of as many axes, of arrays if there were more."""
+    if column.ndim == axes:
+        return column.astype(object)
+    out = np.empty(column.shape[:axes], object)
+    for index in np.ndindex(out.shape):
+        out[index] = column[index]
+    return out
 
 
 def _round(value: float, rng: np.random.Generator) -> int:

@@ -19,7 +19,7 @@ __all__ = ["DEFAULT_POLICY", "VIEW_OPTIONS", "Agents", "Part", "checked_settings
 DEFAULT_POLICY = "default_policy"
 """Whose data are that come without a policy id."""
 
-VIEW_OPTIONS = ("n_step", "gamma", "sequence_length", "burn_in", "initial_state", "state")
+VIEW_OPTIONS = ("n_step", "gamma", "sequence_length", "burn_in", "initial_state", "state", "decode")
 """What ``Buffer.get`` takes too, in the order of :meth:`View.changed`."""
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,12 @@ import pytest
 import rlds2buf
 from rlds2buf import Episode, GoalMap, ReplayError, SnapshotCorrupt, SpecMismatch
 from rlds2buf.buffers.cost_replay import make_cost_replay
+from rlds2buf.buffers.fresh import joined
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import FieldSpec, StepSpec
+from tests.buffers.compare import assert_same_nest
 from tests.buffers.pictures import SPEC, column, episode, file, pixels
+from tests.data import DATA, ROOT
 
 
 def assert_pixels(data: Any) -> None:
@@ -166,6 +172,8 @@ def test_pictures_of_several_sizes_come_as_an_array_of_arrays() -> None:
     same = rlds2buf.make_circular(spec, 10, seed=0)
     same.add(ep.replace(observation=column([files[0]] * 4)))
     assert same.all().observation.shape == (3, 4, 5, 3)
+    both = joined([same.sample(2), buffer.sample(3)]).data.observation
+    assert both.shape == (5,) and {picture.shape[1:] for picture in both} == {(5, 3)}
 
 
 def test_pictures_anywhere_in_a_step() -> None:
@@ -229,6 +237,16 @@ def test_several_agents(tmp_path: Path) -> None:
         batch: Any = held.sample(4)
         assert_pixels(batch["a"].data)
         assert_pixels(batch["b"].data)
+        assert held.sample(4, decode=False)["a"].data.observation["image"].dtype == object
+
+
+def test_several_agents_in_lockstep() -> None:
+    buffer = rlds2buf.make_multi_agent(
+        {"a": rlds2buf.make_circular(SPEC, 20), "b": rlds2buf.make_circular(SPEC, 20)}, mode="lockstep"
+    )
+    buffer.add({"a": episode(0, 5), "b": episode(10, 5)}, episode_id=0, agent_index={"a": 0, "b": 1})
+    assert_pixels(buffer.sample(4)["a"].data)
+    assert buffer.sample(4, decode=False)["b"].data.observation["image"].dtype == object
 
 
 def test_hindsight_gives_files_to_be_added_again() -> None:
@@ -308,3 +326,38 @@ def test_state_dicts_hold_plain_arrays() -> None:
     with pytest.raises(SnapshotCorrupt):
         again.load_state_dict({**state, "arrays": {**state["arrays"], "observation/image/ends": ends}})
     assert_pixels(again.all())
+
+
+BRIDGE = DATA / "rlds" / "bridge_dataset" / "1.0.0"
+
+
+def test_a_dataset_with_its_pictures_as_files(tmp_path: Path) -> None:
+    """Equal pixels, batch for batch, to those of a buffer that was filled with pixels; and less of it."""
+    for images in ("encoded", "decoded"):
+        source = rlds2buf.open_source(BRIDGE, images=images)
+        rlds2buf.convert(source, tmp_path / images, on_invalid="repair")
+    files, plain = (rlds2buf.load_buffer(tmp_path / name, seed=1) for name in ("encoded", "decoded"))
+    assert_same_nest(files.all()._asdict(), plain.all()._asdict())
+    for options in ({}, {"n_step": 3}, {"sequence_length": 4}):
+        assert_same_nest(files.sample(16, **options).data._asdict(), plain.sample(16, **options).data._asdict())
+    assert files.stats()["bytes"] < 0.4 * plain.stats()["bytes"]
+    with rlds2buf.open_source(tmp_path / "encoded") as source:
+        found = next(iter(source)).observation["image_0"]
+    np.testing.assert_array_equal(found[:-1], files.all().observation["image_0"][: len(found) - 1])
+
+
+def test_killed_and_gone_on_with_it_writes_the_same_bytes(tmp_path: Path) -> None:
+    def run(name: str, kill_at: int) -> int:
+        arguments = [str(BRIDGE), str(tmp_path / name), str(kill_at)]
+        command = [sys.executable, "-m", "tests.buffers.killed_pictures", *arguments]
+        return subprocess.run(command, cwd=ROOT, timeout=120, check=False, capture_output=True).returncode
+
+    def tree(name: str) -> dict[str, bytes]:
+        files = [path for path in (tmp_path / name).rglob("*") if path.is_file()]
+        return {str(path.relative_to(tmp_path / name)): path.read_bytes() for path in files}
+
+    assert run("whole", 0) == 0
+    for kill_at in (150, 101, 7):
+        assert run("parts", kill_at) == -signal.SIGKILL
+    assert run("parts", 0) == 0
+    assert tree("parts") == tree("whole")
