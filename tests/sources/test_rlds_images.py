@@ -12,13 +12,15 @@ import warnings
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 import rlds2buf
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import FieldSpec
-from rlds2buf.errors import EpisodeError, SourceFormatError
+from rlds2buf.errors import EpisodeError, SourceError, SourceFormatError
 from rlds2buf.sources import rlds_episode
 from rlds2buf.sources.rlds_dir import RldsDirSource
 from rlds2buf.wire import images as decoders
@@ -377,3 +379,36 @@ def test_pictures_by_pillow_alone_are_the_same(monkeypatch):
     monkeypatch.setattr(decoders, "turbo_decoder", lambda: None)
     for one, other in zip(RldsDirSource(BRIDGE, split="train[:2]"), expected, strict=True):
         assert_same_episode(one, other)
+
+
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory):
+    """A dataset with pictures alone, in rows, in metadata; and its shard's bytes."""
+    files = [file_of(RNG.integers(0, 256, (6, 8, 3), np.uint8), "JPEG" if i % 2 else "PNG") for i in range(12)]
+    features = {"near": image_feature(6, 8), "some": sequence(image_feature(6, 8))}
+    record = {
+        **episode(0, 3),
+        "steps/near": ("bytes", files[:3]),
+        "steps/some/ragged_flat_values": ("bytes", files[3:7]),
+        "steps/some/ragged_row_lengths_0": ("int64", [1, 0, 3]),
+        "poster": ("bytes", files[7:8]),
+    }
+    folder = folder_of(tmp_path_factory.mktemp("fuzzed"), features, [record] * 3, poster=image_feature(6, 8))
+    (shard,) = folder.glob("*.tfrecord-*")
+    return folder, shard, shard.read_bytes()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_damage_anywhere_is_a_typed_error(fuzzed, data):
+    folder, shard, whole = fuzzed
+    changed = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 3))):
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    shard.write_bytes(changed[: data.draw(st.sampled_from([len(changed), len(changed) // 2, len(changed) - 1]))])
+    for options in ({"image_threads": 2}, {"image_threads": 1, "resize": 4}, {"images": "encoded"}):
+        try:
+            for item in RldsDirSource(folder, check_crc=False, **options).read():
+                assert isinstance(item, Episode | EpisodeError)
+        except SourceError:
+            pass
