@@ -123,14 +123,7 @@ def _choose(uri: Any, name: str | None) -> tuple[Format | ObjectFormat, Any]:
             raise SourceError(f"{uri}: {scheme}:// is not read; name a local path ({', '.join(SCHEMES)}:// is known)")
         return SCHEMES[scheme], uri
     if isinstance(uri, str | os.PathLike):
-        if not os.fspath(uri):
-            raise SourceNotFound("an empty name is no dataset's")
-        path = Path(os.path.expanduser(os.fspath(uri)))
-        if name is None:
-            return _by_looking(path), path
-        if isinstance(every[name], ObjectFormat):
-            raise TypeError(f"{every[name].what} is not read from a path")
-        return every[name], path
+        return _of_path(uri, None if name is None else every[name])
     if name is not None and isinstance(every[name], Format):
         raise TypeError(f"{every[name].what} is read from a path, got {type(uri).__name__}")
     for entry in OBJECTS:
@@ -140,6 +133,15 @@ def _choose(uri: Any, name: str | None) -> tuple[Format | ObjectFormat, Any]:
         "a source is a path, an address, a tf.data.Dataset, or a list of episodes or of lists of step dicts, "
         f"got {type(uri).__name__}"
     )
+
+
+def _of_path(uri: str | os.PathLike[str], chosen: Format | ObjectFormat | None) -> tuple[Format, Path]:
+    if not os.fspath(uri):
+        raise SourceNotFound("an empty name is no dataset's")
+    path = Path(os.path.expanduser(os.fspath(uri)))
+    if isinstance(chosen, ObjectFormat):
+        raise TypeError(f"{chosen.what} is not read from a path")
+    return chosen or _by_looking(path), path
 
 
 def _by_looking(path: Path) -> Format:

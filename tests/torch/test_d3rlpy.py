@@ -15,8 +15,7 @@ from tests.sources.d3rlpy_file import episode, table, write_v1
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    constants = pytest.importorskip("d3rlpy.constants")
-    dataset = pytest.importorskip("d3rlpy.dataset")
+    from d3rlpy import constants, dataset
 
 
 def their_transitions(episodes: Any) -> list[tuple[Any, ...]]:
