@@ -66,6 +66,7 @@ HEAVY = {
     "torch": "buffers/tensors.py",
     "jax": "buffers/tensors.py",
     "rich": "progress.py",
+    "msgpack": "wire/message_pack.py",
     "gymnasium": "",
     "minari": "",
     "ray": "",

@@ -22,7 +22,7 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.errors import SourceFormatError
-from rlds2buf.wire.msgpack import Closed, unpack
+from rlds2buf.wire.message_pack import Closed, unpack
 
 __all__ = ["columns_of_item"]
 

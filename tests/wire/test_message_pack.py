@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2buf import SourceFormatError
-from rlds2buf.wire.msgpack import Closed, unpack
+from rlds2buf.wire.message_pack import Closed, unpack
 from tests.reference.msgpack import pack
 
 VALUES = st.recursive(
@@ -58,16 +58,16 @@ def test_pickles_stay_closed() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "in the middle of a value"),
-        (b"\x92\x01", "in the middle of a value"),
-        (b"\xdd\xff\xff\xff\xff", "in the middle of a value"),
-        (b"\xc6\xff\xff\xff\xff12", "in the middle of a value"),
-        (b"\x01\x02", "MessagePack of 1 bytes in 2"),
-        (b"\xc1", "an extension type or none"),
-        (b"\xd4\x01\x01", "an extension type or none"),
-        (b"\xa1\xff", "not MessagePack at byte 2"),
-        (b"\x81\x90\x01", "not MessagePack at byte 3"),
-        (b"\x91" * 100 + b"\x01", "nested deeper than 64"),
+        (b"", "not MessagePack"),
+        (b"\x92\x01", "not MessagePack"),
+        (b"\xdd\xff\xff\xff\xff", "not MessagePack"),
+        (b"\xc6\xff\xff\xff\xff12", "not MessagePack"),
+        (b"\x01\x02", "not MessagePack"),
+        (b"\xc1", "not MessagePack"),
+        (b"\xd4\x01\x01", "the extension type 1"),
+        (b"\xa1\xff", "not MessagePack"),
+        (b"\x81\x90\x01", "not MessagePack"),
+        (b"\x91" * 100_000 + b"\x01", "not MessagePack"),
         (pack({b"nd": True, b"type": b"<f4", b"kind": b"", b"shape": [3], b"data": b"12345678"}), "not MessagePack"),
         (
             pack({b"nd": True, b"type": b"<f4", b"kind": b"", b"shape": [2], b"data": b"1234567"}),
