@@ -17,7 +17,7 @@ from rlds2buf.core import nest
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SpecMismatch
 
-__all__ = ["OBJECT", "BlobColumn", "held_bytes", "is_blob", "pieces", "refuse_field"]
+__all__ = ["OBJECT", "BlobColumn", "held_bytes", "is_blob", "move_rows", "pieces", "refuse_field"]
 
 OBJECT = np.dtype(object)
 
@@ -88,3 +88,15 @@ def pieces(column: np.ndarray | BlobColumn, spans: Iterable[slice], rows: int = 
     for span in spans:
         for start in range(span.start, span.stop, rows):
             yield column[start : min(start + rows, span.stop)]
+
+
+def move_rows(new: Any, old: Any, spans: Iterable[tuple[slice, slice]]) -> None:
+    """Copy rows of one column ``(from, to)`` another; of values in files not all at once into memory."""
+    for span, run in spans:
+        if old.dtype != OBJECT:
+            new[run] = old[span]
+            continue
+        at = run.start
+        for piece in pieces(old, [span]):
+            new[at : at + len(piece)] = piece
+            at += len(piece)

@@ -102,13 +102,14 @@ class LiveBlobs:
         Raises:
             SinkError: they can't be written.
         """
-        self._leave(self.places[index].reshape(-1, 2))
+        before = np.array(self.places[index]).reshape(-1, 2)
         if values is None:
             self.places[index] = 0
-            return
-        flat = [value or b"" for value in np.asarray(values, object).reshape(-1).tolist()]
-        self.places[index] = self._append(flat).reshape(*np.shape(values), 2)
-        if self.file_bytes > 2 * self.nbytes + 2 * SEGMENT_BYTES:
+        else:
+            flat = [value or b"" for value in np.asarray(values, object).reshape(-1).tolist()]
+            self.places[index] = self._append(flat).reshape(*np.shape(values), 2)
+        self._leave(before)
+        if values is not None and self.file_bytes > 2 * self.nbytes + 2 * SEGMENT_BYTES:
             self._tidy()
 
     def keep(self, slots: np.ndarray) -> None:
@@ -119,6 +120,15 @@ class LiveBlobs:
         self.places[len(slots) :] = 0
         self._count_live()
         self._drop_empty()
+
+    def discard(self) -> None:
+        """Remove the files, all rows having been copied to another column; not those of a saved buffer to be kept."""
+        if self.places.flags.writeable:
+            self.places[...] = 0
+            for segment in self.segments:
+                segment.live = 0
+                segment.path.unlink(missing_ok=True)
+            self.segments, self._starts = [], []
 
     def flush(self) -> None:
         """Force all strings to the disk."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlds2buf.buffers.blobs import OBJECT, held_bytes, is_blob, pieces, refuse_field
+from rlds2buf.buffers.blobs import OBJECT, held_bytes, is_blob, move_rows, pieces, refuse_field
 from rlds2buf.buffers.live_blobs import LiveBlobs
 from rlds2buf.buffers.vocabulary import SavedTexts, Vocabulary
 from rlds2buf.core.fields import CONTINUE, FINAL_ROW, FLAG_FIELDS
@@ -264,15 +264,10 @@ class RowStore:
 
         def moved(name: str, old: np.ndarray) -> np.ndarray:
             new = allocate(name, (slots, *old.shape[1:]), old.dtype)
-            for span, run in self.spans(self.oldest, rows):
-                if old.dtype == OBJECT:
-                    for i, piece in enumerate(pieces(old, [span], _PIECE)):
-                        new[run.start + i * _PIECE : run.start + i * _PIECE + len(piece)] = piece
-                else:
-                    new[run] = old[span]
+            move_rows(new, old, self.spans(self.oldest, rows))
             return new
 
-        names = self.names
+        names, before = self.names, [columns[k] for _, columns, k in self.blob_places()]
         links = self.links
         if links is not None:
             # Links are slots: turn them into places in the new order while the old order is known.
@@ -290,6 +285,8 @@ class RowStore:
         self.slots = slots
         self.base = self.oldest
         self.layout += 1
+        for column in [column for column in before if isinstance(column, LiveBlobs)]:
+            column.discard()
 
     def keep(self, slots: np.ndarray) -> None:
         """Drop all rows but those in ``slots [n] int64``, ascending, which move to the front.

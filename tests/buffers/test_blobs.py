@@ -275,6 +275,25 @@ class TestInADirectory:
         assert sum(file.stat().st_size for file in path.rglob("*.bytes")) < 4000  # the newest segments stay
         assert len(rlds2buf.load_buffer(path)) == 2
 
+    def test_rows_that_moved_leave_no_files_behind(self, tmp_path: Path) -> None:
+        live = rlds2buf.make_circular(SPEC, 30, seed=0, view=RAW, directory=tmp_path / "live")
+        live.add(episode(0, 30))
+        expected = live.all()
+
+        def file_bytes() -> int:
+            return sum(file.stat().st_size for file in (tmp_path / "live").rglob("*.bytes"))
+
+        once = file_bytes()
+        for capacity in (40, 35, 60):
+            live.resize(capacity)
+            assert_same_rows(live.all(), expected)
+            assert file_bytes() == once
+        live.save()
+        loaded = rlds2buf.load_buffer(tmp_path / "live")
+        loaded.resize(50)  # into memory: the files are not this one's to remove
+        assert file_bytes() == once
+        assert_same_rows(rlds2buf.load_buffer(tmp_path / "live").all(), expected)
+
     def test_a_saved_buffer_goes_on_in_place(self, tmp_path: Path) -> None:
         writer = SnapshotWriter(tmp_path / "b", SPEC)
         for start in range(0, 40, 8):
