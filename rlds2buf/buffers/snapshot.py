@@ -292,6 +292,7 @@ class _Folder(PartialFolder):
         resume: bool = False,
     ) -> None:
         self._columns: dict[str, ColumnFile] = {}
+        self._dropped: list[Path] = []
         super().__init__(
             target,
             provenance=provenance,
@@ -315,10 +316,10 @@ class _Folder(PartialFolder):
         return self._columns[name]
 
     def drop(self, name: str) -> None:
-        """Do without a column after all."""
+        """Do without a column after all; its file stays for as long as a killed run is gone on from."""
         column = self._columns.pop(name)
         column.close()
-        column.path.unlink(missing_ok=True)
+        self._dropped.append(column.path)
 
     def sync(self, state: Mapping[str, Any]) -> None:
         """Sync all columns and note how far they are, and `state`."""
@@ -337,6 +338,8 @@ class _Folder(PartialFolder):
         manifest = {**body, "data": name}
         try:
             self.forget_journal()
+            for path in self._dropped:
+                path.unlink(missing_ok=True)
             sync_folder(self.data)
             if not self.target.exists():
                 os.rename(self.data, self.folder / name)
