@@ -274,15 +274,21 @@ def report(title: str, speeds: dict[str, list[float]]) -> float:
 
 def peak(source: Path, target: Path, images: str) -> tuple[int, int]:
     """Peak resident bytes of a process that converts to a folder, and the steps it wrote."""
+    # Linux's ru_maxrss starts at what the parent had, which TensorFlow has made large here; VmHWM does not.
     code = f"""
-import json, resource, rlds2buf
+import json, pathlib, re, resource, sys, rlds2buf
 report = rlds2buf.convert({str(source)!r}, {str(target)!r}, images={images!r})
-print(json.dumps([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, report.steps]))
+status = pathlib.Path("/proc/self/status")
+if status.exists():
+    peak = int(re.search(r"VmHWM:\\s*(\\d+) kB", status.read_text())[1]) * 1024
+else:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+print(json.dumps([peak, report.steps]))
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True)
     shutil.rmtree(target)
-    blocks, steps = json.loads(done.stdout)
-    return blocks * (1 if sys.platform == "darwin" else 1024), steps
+    most, steps = json.loads(done.stdout)
+    return most, steps
 
 
 def compare_memory(title: str, folders: tuple[Path, Path], target: Path) -> float:
