@@ -158,6 +158,8 @@ def live_blobs(folder: Path, manifest: Mapping[str, Any], arrays: dict[str, np.n
         for name, listed in (manifest.get("segments") or {}).items():
             segments = [Segment(folder / file, int(start), int(size), int(at)) for file, start, size, at in listed]
             for segment in segments:
+                if folder.resolve() not in segment.path.resolve().parents:  # files of segments get removed
+                    raise SnapshotCorrupt(f"{segment.path}: outside of the folder")
                 if segment.path.stat().st_size < segment.offset + segment.size:
                     raise SnapshotCorrupt(f"{segment.path}: the file is shorter than the manifest says")
             found[str(name)] = LiveBlobs(folder / "unnamed", arrays.pop(f"{name}/places"), segments)

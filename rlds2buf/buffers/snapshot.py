@@ -7,6 +7,10 @@
       data-1f3a9c.../        the columns, rows oldest first
         000-action.npy  001-observation.npy  ...  flags, starts
 
+Values of any length, such as pictures kept as files, are two columns: ``NAME/bytes``, all of them one
+behind the other, and ``NAME/ends``.  So is the table of a column of strings, where there are too many
+for the manifest (``strings/NAME``); such a buffer is of format 2, others are of format 1.
+
 A new buffer is written to ``.NAME.partial`` beside the target and renamed when whole.  Over an
 existing one, the new columns move in beside the old ones and the manifest is replaced in one step,
 so that at any moment the folder holds one whole buffer.

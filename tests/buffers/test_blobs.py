@@ -324,6 +324,20 @@ class TestInADirectory:
         assert isinstance(column, LiveBlobs)
         assert column.file_bytes <= 2 * column.nbytes + 3 * 1000
 
+    def test_segments_elsewhere_are_not_touched(self, tmp_path: Path) -> None:
+        live = rlds2buf.make_circular(SPEC, 30, seed=0, view=RAW, directory=tmp_path / "live")
+        live.add(episode(0, 20))
+        live.save()
+        manifest = json.loads((tmp_path / "live" / "manifest.json").read_text())
+        mine = tmp_path / "mine"
+        mine.write_bytes(bytes(100))
+        del manifest["checksum"]
+        manifest["segments"]["observation/picture"].insert(0, ["../mine", 1 << 40, 100, 0])
+        manifests.write_manifest(tmp_path / "live", manifest)
+        with pytest.raises(SnapshotCorrupt, match="outside"):
+            rlds2buf.load_buffer(tmp_path / "live", writable=True)
+        assert mine.exists()
+
     @pytest.mark.parametrize("what", ["shorter", "missing", "places"])
     def test_damage(self, what: str, tmp_path: Path) -> None:
         live = rlds2buf.make_circular(SPEC, 30, seed=0, view=RAW, directory=tmp_path / "live")
