@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import weakref
 from collections import deque
@@ -59,8 +60,10 @@ class PixelMemory:
         if not _SMALLEST <= size <= self._most:
             return np.empty(shape, dtype)
         block = self._fitting(size)
-        # Of a memoryview, so that views of the array hold the array itself, not the block under it.
-        array: np.ndarray = np.ndarray(shape, dtype, buffer=memoryview(block))  # type: ignore[arg-type]
+        # Views hold the array itself only where what is under it is no numpy array; and of a memoryview numpy
+        # takes what that is of.
+        under = (ctypes.c_char * block.nbytes).from_buffer(block)
+        array: np.ndarray = np.ndarray(shape, dtype, buffer=under)
         reference = weakref.ref(array, self._taker)
         self._given[id(reference)] = (reference, block)
         return array

@@ -361,3 +361,23 @@ def test_killed_and_gone_on_with_it_writes_the_same_bytes(tmp_path: Path) -> Non
         assert run("parts", kill_at) == -signal.SIGKILL
     assert run("parts", 0) == 0
     assert tree("parts") == tree("whole")
+
+
+def test_batches_that_are_held_keep_their_pixels() -> None:
+    """Later batches, large enough for memory to be used again, do not write into those that somebody still has."""
+    large = FieldSpec((), np.dtype(object), image=FieldSpec((96, 80, 3), np.uint8))
+    files = [file(i, size=(96, 80)) for i in range(12)]
+    ep = Episode(
+        observation={"a": column(files), "b": column(files[::-1])},
+        action=np.arange(12),
+        reward=np.zeros(12, np.float32),
+        discount=np.ones(12, np.float32),
+    )
+    buffer = rlds2buf.make_circular(dataclasses.replace(SPEC, observation={"a": large, "b": large}), 20, seed=0)
+    buffer.add(ep)
+    batches = [buffer.sample(6).data for _ in range(10)]
+    for batch in batches:
+        for shift, observation in ((0, batch.observation), (1, batch.next_observation)):
+            for i, number in enumerate(batch.action.tolist()):
+                np.testing.assert_array_equal(observation["a"][i], pixels(files[number + shift]))
+                np.testing.assert_array_equal(observation["b"][i], pixels(files[11 - number - shift]))

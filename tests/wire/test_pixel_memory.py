@@ -105,3 +105,17 @@ def test_arrays_may_be_let_go_in_other_threads():
             thread.join(60)
         del threads, thread
     assert memory.idle == 8 * SIZE
+
+
+def test_a_view_alone_holds_the_memory():
+    memory = PixelMemory(1 << 22)
+    array = memory.empty((4, SIZE), UINT8)
+    array[:] = 5
+    views = [array[1:3], array[0].reshape(-1, 2), np.split(array, [2])[1][0]]
+    del array
+    assert memory.idle == 0
+    other = memory.empty((4, SIZE), UINT8)
+    other[:] = 6
+    assert all((view == 5).all() for view in views)
+    del views
+    assert memory.idle == 4 * SIZE
