@@ -6,7 +6,7 @@ import ctypes
 import math
 import weakref
 from collections import deque
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -62,7 +62,7 @@ class PixelMemory:
         block = self._fitting(size)
         # Views hold the array itself only where what is under it is no numpy array; and of a memoryview numpy
         # takes what that is of.
-        under = (ctypes.c_char * block.nbytes).from_buffer(block)
+        under: Any = (ctypes.c_char * block.nbytes).from_buffer(block.data)
         array: np.ndarray = np.ndarray(shape, dtype, buffer=under)
         reference = weakref.ref(array, self._taker)
         self._given[id(reference)] = (reference, block)
