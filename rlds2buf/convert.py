@@ -208,16 +208,13 @@ def convert(
         if getattr(source, "is_endless", False):
             raise ValueError(f"{source.name}: a mixture without end (stop='never') can't be written")
         sink = open_sink(sink, to=to, overwrite=overwrite, resume=resume, **(sink_options or {}))
-        conversion = _Conversion(
-            source.encoded() if sink.takes_encoded_images else source,
-            sink,
-            {
-                "on_invalid": on_invalid,
-                "final_transition": final_transition,
-                "allow_nonfinite": allow_nonfinite,
-                **({"add": [add] if isinstance(add, str) else list(add), "gamma": gamma} if add else {}),
-            },
-        )
+        choices = {
+            "on_invalid": on_invalid,
+            "final_transition": final_transition,
+            "allow_nonfinite": allow_nonfinite,
+            **({"add": [add] if isinstance(add, str) else list(add), "gamma": gamma} if add else {}),
+        }
+        conversion = _Conversion(_for_sink(source, sink, choices), sink, choices)
         conversion.run(progress)
         return conversion.report
 
@@ -347,6 +344,14 @@ def _first_error(issues: list[Issue]) -> Issue | None:
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+
+
+def _for_sink(source: Source, sink: Sink, choices: Mapping[str, Any]) -> Source:
+    """The source with its pictures, or its whole records, in the form that the sink would rather have."""
+    source = source.encoded() if sink.takes_encoded_images else source
+    unchanged = choices["on_invalid"] != "repair" and choices["final_transition"] == "drop" and "add" not in choices
+    offer = source.with_records() if unchanged and sink.takes_encoded_images else None
+    return offer[0] if offer is not None and sink.adopt(offer[1]) else source
 
 
 def _check_names(options: Mapping[str, Any]) -> None:

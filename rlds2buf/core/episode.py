@@ -36,6 +36,8 @@ class Episode:
 
     Attributes:
         derived: names of the flags that were not given.
+        record: the bytes that it was read from, where a sink can take them as they are; an episode
+            made of this one has none.
 
     Raises:
         SpecMismatch: columns differ in length, or a flag is not boolean ``[N]``.
@@ -59,6 +61,7 @@ class Episode:
         "metadata",
         "num_steps",
         "observation",
+        "record",
         "reward",
         "source",
     )
@@ -80,6 +83,7 @@ class Episode:
     ) -> None:
         self.source = source
         self.index = index
+        self.record: bytes | None = None
         self.metadata: dict[str, Any] = dict(metadata or {})
         self.observation = _columns(observation)
         self.action = _columns(action)

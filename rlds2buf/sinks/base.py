@@ -36,6 +36,13 @@ class Sink(abc.ABC):
         """Before :meth:`open`: about how many episodes will come, if that is known; what is written is the same."""
         return None
 
+    def adopt(self, layout: Any) -> bool:
+        """Before :meth:`open`: whether every episode's ``record``, of this layout, is taken as it is.
+
+        Only offered where nothing is done to the episodes on their way.
+        """
+        return False
+
     @abc.abstractmethod
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
         """Begin.

@@ -22,7 +22,8 @@ from rlds2buf.wire.example_writer import Buffer, LeafWriter, example_parts, leaf
 from rlds2buf.wire.features import FeatureTree, Image, Sequence
 from rlds2buf.wire.features_writer import features_json, names_of, step_features
 from rlds2buf.wire.metadata_writer import MetadataWriter
-from rlds2buf.wire.own_metadata import FILE_NAME, own_metadata_json
+from rlds2buf.wire.own_metadata import FILE_NAME, adopted_metadata_json, own_metadata_json
+from rlds2buf.wire.record_layout import RecordLayout
 from rlds2buf.wire.shards import MIN_SHARD, number_of_shards, shard_lengths
 
 __all__ = ["RldsDirSink"]
@@ -103,6 +104,12 @@ class RldsDirSink(Sink):
         self._part: PartialFolder | None = None
         self._expected: int | None = None
         self._lost: dict[str, str] = {}
+        self._layout: RecordLayout | None = None
+
+    def adopt(self, layout: RecordLayout) -> bool:
+        """Records of an RLDS folder are written as they are: no picture and no number is encoded again."""
+        self._layout = layout
+        return True
 
     def expect(self, episodes: int | None) -> None:
         """See :meth:`Sink.expect`: where the number comes true, shards are written without a second copy."""
@@ -146,6 +153,10 @@ class RldsDirSink(Sink):
             SinkError: the disk is full, for one.
         """
         assert self._part is not None, "write before open"
+        if self._layout is not None:
+            assert episode.record is not None, "adopted records, and the episode has none"
+            self._spools[self._split_of(episode)].append([episode.record], len(episode.record))
+            return 1
         self._spec.check(episode)
         found = dict(episode.flatten())
         entries: list[Buffer] = []
@@ -195,11 +206,10 @@ class RldsDirSink(Sink):
         """
         assert self._part is not None, "commit before open"
         folder = self._part.folder
-        self._lost = {**self._unwritten, **_told(self._metadata.lost)}
+        self._lost = {} if self._layout else {**self._unwritten, **_told(self._metadata.lost)}
         written, finishers = self._cut(folder)
-        features = {_STEPS: Sequence(self._steps), **self._metadata.features()}
         description = f"Written by rlds2buf from {self._provenance.get('source', 'memory')}."
-        _write_json(folder / _FEATURES, features_json(features, self._formats))
+        _write(folder / _FEATURES, self._features_text())
         _write_json(folder / _INFO, dataset_info_json(self._dataset, self._version, written, description))
         _write_json(folder / FILE_NAME, self._own_metadata())
         self._part.forget_journal()
@@ -254,6 +264,7 @@ class RldsDirSink(Sink):
             "shard_size": self._shard_size,
             "num_shards": self._num_shards,
             "images": self._images,
+            **({"records": self._layout.digest} if self._layout else {}),
         }
 
     def _split_of(self, episode: Episode) -> str:
@@ -296,16 +307,22 @@ class RldsDirSink(Sink):
             count = number_of_shards(num_bytes, num_records)
         return max(1, min(count, num_records))
 
+    def _features_text(self) -> str:
+        if self._layout is not None:
+            return self._layout.features
+        features = {_STEPS: Sequence(self._steps), **self._metadata.features()}
+        return _json_text(features_json(features, self._formats))
+
     def _own_metadata(self) -> dict[str, Any]:
-        return own_metadata_json(
-            self._spec,
-            self._metadata.paths(),
-            self._metadata.python_kinds(),
-            version=rlds2buf.__version__,
-            provenance=self._provenance,
-            sink=self._choices(),
-            lost=self._lost,
-        )
+        facts = {
+            "version": rlds2buf.__version__,
+            "provenance": self._provenance,
+            "sink": self._choices(),
+            "lost": self._lost,
+        }
+        if self._layout is not None:
+            return adopted_metadata_json(self._layout.own, **facts)
+        return own_metadata_json(self._spec, self._metadata.paths(), self._metadata.python_kinds(), **facts)
 
 
 def _columns(spec: StepSpec, steps: Mapping[str, FeatureTree]) -> list[tuple[nest.Path, LeafWriter]]:
@@ -344,8 +361,16 @@ def _remove_others(folder: Path, spools: set[str]) -> None:
         shutil.rmtree(child) if child.is_dir() else child.unlink()
 
 
+def _json_text(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=2) + "\n"
+
+
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    _write(path, _json_text(content))
+
+
+def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as cause:
         raise SinkError(f"{path}: {cause.strerror or cause}") from cause

@@ -110,6 +110,14 @@ class Source(abc.ABC):
         """
         return self
 
+    def with_records(self) -> tuple[Source, Any] | None:
+        """The same data, each episode with the `record` that it was read from, and how records are laid out.
+
+        For a sink that takes records as they are
+        (:class:`~rlds2buf.wire.record_layout.RecordLayout`); None where there are none.
+        """
+        return None
+
     def details(self) -> dict[str, Any]:
         """Further facts for ``rlds2buf inspect``, as plain JSON values (splits, files, versions)."""
         return {}

@@ -21,6 +21,7 @@ from rlds2buf.wire.dataset_info import DatasetInfo, find_version_folder, read_da
 from rlds2buf.wire.features import describe, read_features, with_images
 from rlds2buf.wire.layout import ExampleParser
 from rlds2buf.wire.own_metadata import read_own_metadata
+from rlds2buf.wire.record_layout import RecordLayout, read_record_layout
 from rlds2buf.wire.resize import read_size
 from rlds2buf.wire.splits import pieces_of_split
 from rlds2buf.wire.tfrecord import read_records
@@ -118,6 +119,7 @@ class RldsDirSource(Source):
         self._check_crc = check_crc
         self._threads = image_threads
         self._wanted: Callable[[int], bool] | None = None
+        self._keeps_records = False
         self._choose(_Chosen(images, None if resize is None else read_size(resize), frozenset()))
         self._split = _default_split(self._info, self._folder) if split is None else split
         self._segments = _segments(self._info, self._split, self._folder)
@@ -170,6 +172,17 @@ class RldsDirSource(Source):
         fewer = copy.copy(self)
         fewer._wanted = wanted
         return fewer
+
+    def with_records(self) -> tuple[RldsDirSource, RecordLayout] | None:
+        """See :meth:`Source.with_records`; None where its episodes are not all that the records hold."""
+        if self._chosen.size is not None or self._chosen.left_out or self.encoded() is not self:
+            return None
+        layout = read_record_layout(self._folder)
+        if layout is None:
+            return None
+        keeping = copy.copy(self)
+        keeping._keeps_records = True
+        return keeping, layout
 
     def details(self) -> dict[str, Any]:
         info = self._info
@@ -228,7 +241,7 @@ class RldsDirSource(Source):
                 features = parser.parse(record)
             except SourceFormatError as cause:
                 raise SourceFormatError(f"{name}: record {number} (episode {index}): {cause}") from cause
-            yield Record(features, name, number, index)
+            yield Record(features, name, number, index, record if self._keeps_records else None)
             index += 1
         if number + 1 < last:
             raise SourceFormatError(f"{name}: {number + 1} records, but dataset_info.json says {segment.total}")

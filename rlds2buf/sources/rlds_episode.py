@@ -33,12 +33,14 @@ class Record(NamedTuple):
         file: of the record.
         number: of the record in its file, 0-based.
         episode: its number in the source, 0-based.
+        data: the record itself, for episodes that keep it.
     """
 
     features: Mapping[str, Feature]
     file: str
     number: int
     episode: int
+    data: bytes | None = None
 
 
 class _Started(NamedTuple):
@@ -143,7 +145,9 @@ class EpisodeReader:
             steps = nest.map_structure(read, self._steps)
             known = {field: steps.pop(field) for field in STEP_FIELDS if field in steps}
             metadata = self._own.metadata(nest.map_structure(read, self._metadata))
-            return Episode(**known, extras=steps, metadata=metadata, source=record.file, index=record.episode)
+            episode = Episode(**known, extras=steps, metadata=metadata, source=record.file, index=record.episode)
+            episode.record = record.data
+            return episode
         except EpisodeError as error:
             return error
         except SourceFormatError as cause:

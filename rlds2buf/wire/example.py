@@ -287,6 +287,8 @@ def _skip_scalar(data: bytes, at: int, stop: int, wire_type: int, begin: int) ->
 
 def _varint(data: bytes, at: int, stop: int) -> tuple[int, int]:
     """The unsigned number at `at` and where it ends."""
+    if at < stop and data[at] < 0x80:  # most are short
+        return data[at], at + 1
     value = shift = 0
     begin, limit = at, min(stop, at + _MAX_VARINT)
     while at < limit:

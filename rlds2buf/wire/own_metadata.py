@@ -29,11 +29,12 @@ from rlds2buf.errors import SourceFormatError
 from rlds2buf.wire.features_writer import names_of
 from rlds2buf.wire.metadata_writer import MARKERS
 
-__all__ = ["FILE_NAME", "OwnMetadata", "own_metadata_json", "read_own_metadata"]
+__all__ = ["FILE_NAME", "OwnMetadata", "adopted_metadata_json", "own_entry", "own_metadata_json", "read_own_metadata"]
 
 FILE_NAME: Final = "metadata.json"
 _KEY: Final = "rlds2buf"
 _LIMITS: Final = ("low", "high", "values")
+_OF_RECORDS: Final = ("tuples", "python", "limits", "markers")
 _MOST_BYTES: Final = 1 << 26
 
 Names = tuple[str, ...]
@@ -110,6 +111,27 @@ def own_metadata_json(
         "limits": limits,
     }
     return {_KEY: entry}
+
+
+def own_entry(folder: Path) -> dict[str, Any]:
+    """The part of our entry in a folder's ``metadata.json`` that says how records are read; empty if there is none."""
+    path = folder / FILE_NAME
+    try:
+        content = json.loads(path.read_bytes()) if path.stat().st_size <= _MOST_BYTES else None
+    except (OSError, ValueError, RecursionError):
+        return {}
+    entry = content.get(_KEY) if isinstance(content, dict) else None
+    return {name: entry[name] for name in _OF_RECORDS if name in entry} if isinstance(entry, dict) else {}
+
+
+def adopted_metadata_json(own: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
+    """The content of the file for records that are as they were, as :func:`own_entry` gave it.
+
+    >>> adopted_metadata_json({}, version="1")["rlds2buf"]["limits"]
+    []
+    """
+    empty: dict[str, Any] = {"tuples": {"steps": [], "metadata": []}, "python": {}, "limits": []}
+    return {_KEY: {**facts, **empty, **own}}
 
 
 def read_own_metadata(folder: Path) -> OwnMetadata:
