@@ -6,8 +6,9 @@ is handed the same episodes in memory, as columns, and runs ``download_and_prepa
 them, since a rate is what is compared.  We read the HDF5 file, check every episode, and write.  Both
 folders are read back and compared, value by value.
 
-The others' are the records of the Bridge dataset (four JPEG pictures of 64 x 64 a step), repeated, and the
-same with pictures of 256 x 256.  They are read, checked, cut into shards again and written, the pictures as
+The others' are the records of the Bridge dataset (four JPEG pictures of 64 x 64 a step, cut to 10 steps),
+repeated, the same with pictures of 256 x 256, and those with four episodes joined to one of 40 steps, about
+what the whole dataset's episodes have.  They are read, checked, cut into shards again and written, the pictures as
 the files they are; the peer copies the same files on the same disk (``shutil.copyfile``).  Each syncs what it
 wrote to the disk.  What was written is read back and compared, the pictures byte for byte.
 
@@ -42,7 +43,8 @@ from bench_convert_images import folder_of
 from bench_read import ACTION, LENGTH, OBSERVATION, write_d4rl
 
 import rlds2buf
-from rlds2buf import Episode
+from rlds2buf import Episode, EpisodeBatch
+from rlds2buf.sinks.rlds_dir import RldsDirSink
 
 BUILDER_BAR, COPY_BAR = 20.0, 0.5
 Pass = Callable[[], float]
@@ -210,8 +212,25 @@ def d4rl_to_rlds(folder: Path, episodes: int, peer_episodes: int, rounds: int) -
     return report(f"D4RL HDF5 to RLDS, {steps:,} steps", rates, 1e3, "k steps/s", BUILDER_BAR)
 
 
-def rlds_to_rlds(folder: Path, bridge: Path, times: int, size: int | None, rounds: int) -> bool:
+def joined(source: Path, target: Path, count: int) -> Path:
+    """The dataset with so many episodes in a row made one."""
+    with rlds2buf.open_source(source, images="encoded") as opened:
+        episodes = list(opened)
+        sink = RldsDirSink(target)
+        sink.open(opened.spec, {"source": str(source)})
+    for first in range(0, len(episodes) - count + 1, count):
+        rows = EpisodeBatch.of(episodes[first : first + count]).rows
+        flags = {name: np.zeros(rows.num_steps, np.bool_) for name in ("is_first", "is_last", "is_terminal")}
+        flags["is_first"][0] = flags["is_last"][-1] = True
+        sink.write(rows.replace(metadata=episodes[first].metadata, **flags))
+    sink.commit()
+    return target
+
+
+def rlds_to_rlds(folder: Path, bridge: Path, times: int, size: int | None, join: int, rounds: int) -> bool:
     """Records with pictures, cut into shards again."""
+    if join > 1:
+        bridge = joined(bridge, folder / "joined" / "1.0.0", join)
     source = folder_of(bridge, folder / "bridge" / "1.0.0", times, size)
     passes = {
         "rlds2buf, pictures as they are, checked": convert(source, folder / "out", "bytes"),
@@ -222,7 +241,8 @@ def rlds_to_rlds(folder: Path, bridge: Path, times: int, size: int | None, round
         assert_same_episodes(ours.encoded(), meant.encoded())
     shards = len(list((folder / "out").glob("*.tfrecord-*")))
     total = sum(file.stat().st_size for file in source.iterdir())
-    title = f"RLDS to RLDS, pictures of {size or 64} x {size or 64}, {total / 1e6:,.0f} MB, 1 shard to {shards}"
+    shape = f"pictures of {size or 64} x {size or 64}, {10 * join} steps an episode"
+    title = f"RLDS to RLDS, {shape}, {total / 1e6:,.0f} MB, 1 shard to {shards}"
     return report(title, rates, 1e6, "MB/s", COPY_BAR)
 
 
@@ -238,9 +258,10 @@ def main() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with tempfile.TemporaryDirectory() as name:
         good = d4rl_to_rlds(Path(name), options.episodes, options.peer_episodes, options.rounds)
-    for size, times in ((None, options.times), (256, options.times // 8)) if options.bridge else ():
+    for size, join in ((None, 1), (256, 1), (256, 4)) if options.bridge else ():
+        times = options.times // (4 if size else 1)
         with tempfile.TemporaryDirectory() as name:
-            good &= rlds_to_rlds(Path(name), options.bridge, times, size, options.rounds)
+            good &= rlds_to_rlds(Path(name), options.bridge, times, size, join, options.rounds)
     sys.exit(int(not good))
 
 

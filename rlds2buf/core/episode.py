@@ -36,8 +36,8 @@ class Episode:
 
     Attributes:
         derived: names of the flags that were not given.
-        record: the bytes that it was read from, where a sink can take them as they are; an episode
-            made of this one has none.
+        record: the bytes that it was read from and their checksum as TFRecord files have it, where a
+            sink can take them as they are; an episode made of this one has none.
 
     Raises:
         SpecMismatch: columns differ in length, or a flag is not boolean ``[N]``.
@@ -83,7 +83,7 @@ class Episode:
     ) -> None:
         self.source = source
         self.index = index
-        self.record: bytes | None = None
+        self.record: tuple[bytes, int] | None = None
         self.metadata: dict[str, Any] = dict(metadata or {})
         self.observation = _columns(observation)
         self.action = _columns(action)

@@ -155,7 +155,8 @@ class RldsDirSink(Sink):
         assert self._part is not None, "write before open"
         if self._layout is not None:
             assert episode.record is not None, "adopted records, and the episode has none"
-            self._spools[self._split_of(episode)].append([episode.record], len(episode.record))
+            kept, crc = episode.record
+            self._spools[self._split_of(episode)].append([kept], len(kept), crc)
             return 1
         self._spec.check(episode)
         found = dict(episode.flatten())

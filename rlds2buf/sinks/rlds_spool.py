@@ -85,12 +85,13 @@ class RecordSpool:
         """Those written so far."""
         return [self._path(i) for i in range(len(self._starts))]
 
-    def append(self, parts: Sequence[Any], size: int) -> None:
+    def append(self, parts: Sequence[Any], size: int, crc: int | None = None) -> None:
         """Write one record.
 
         Args:
             parts: the record, in pieces: bytes, or arrays ``[n] uint8``.
             size: bytes of all of them.
+            crc: their masked checksum, if it is known.
 
         Raises:
             SinkError: the disk is full, for one.
@@ -102,8 +103,9 @@ class RecordSpool:
         block.write(length + masked_crc(length).to_bytes(4, "little"))
         start = block.tell()
         block.writelines(parts)
-        with block.getbuffer() as whole, whole[start : start + size] as record:
-            crc = masked_crc(record)
+        if crc is None:
+            with block.getbuffer() as whole, whole[start : start + size] as record:
+                crc = masked_crc(record)
         block.write(crc.to_bytes(4, "little"))
         self._file.advance()
         self._sizes.append(size)

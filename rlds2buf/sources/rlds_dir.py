@@ -24,7 +24,7 @@ from rlds2buf.wire.own_metadata import read_own_metadata
 from rlds2buf.wire.record_layout import RecordLayout, read_record_layout
 from rlds2buf.wire.resize import read_size
 from rlds2buf.wire.splits import pieces_of_split
-from rlds2buf.wire.tfrecord import read_records
+from rlds2buf.wire.tfrecord import masked_crc, read_framed
 
 __all__ = ["RldsDirSource"]
 
@@ -175,7 +175,8 @@ class RldsDirSource(Source):
 
     def with_records(self) -> tuple[RldsDirSource, RecordLayout] | None:
         """See :meth:`Source.with_records`; None where its episodes are not all that the records hold."""
-        if self._chosen.size is not None or self._chosen.left_out or self.encoded() is not self:
+        changed = self._chosen.size is not None or self._chosen.left_out or self.encoded() is not self
+        if changed or not self._check_crc:
             return None
         layout = read_record_layout(self._folder)
         if layout is None:
@@ -233,7 +234,7 @@ class RldsDirSource(Source):
         records = self._records(segment)
         number = segment.first - 1
         parser = ExampleParser()
-        for number, record in enumerate(itertools.islice(records, segment.length), segment.first):
+        for number, (record, crc) in enumerate(itertools.islice(records, segment.length), segment.first):
             if self._wanted is not None and not self._wanted(index):
                 index += 1
                 continue
@@ -241,17 +242,19 @@ class RldsDirSource(Source):
                 features = parser.parse(record)
             except SourceFormatError as cause:
                 raise SourceFormatError(f"{name}: record {number} (episode {index}): {cause}") from cause
-            yield Record(features, name, number, index, record if self._keeps_records else None)
+            yield Record(features, name, number, index, (record, crc) if self._keeps_records else None)
             index += 1
         if number + 1 < last:
             raise SourceFormatError(f"{name}: {number + 1} records, but dataset_info.json says {segment.total}")
         if last == segment.total and next(records, None) is not None:
             raise SourceFormatError(f"{name}: more records than the {segment.total} that dataset_info.json says")
 
-    def _records(self, segment: _Segment) -> Iterator[bytes]:
-        if self._info.file_format == "array_record":
-            return read_array_records(segment.file, segment.first)
-        return read_records(segment.file, segment.first, check_data=self._check_crc)
+    def _records(self, segment: _Segment) -> Iterator[tuple[bytes, int]]:
+        """Records with their checksums, which are only right where they are needed."""
+        if self._info.file_format != "array_record":
+            return read_framed(segment.file, segment.first, check_data=self._check_crc)
+        records = read_array_records(segment.file, segment.first)
+        return ((record, masked_crc(record) if self._keeps_records else 0) for record in records)
 
 
 def _default_split(info: DatasetInfo, folder: Path) -> str:

@@ -33,14 +33,14 @@ class Record(NamedTuple):
         file: of the record.
         number: of the record in its file, 0-based.
         episode: its number in the source, 0-based.
-        data: the record itself, for episodes that keep it.
+        data: the record itself and its checksum, for episodes that keep it.
     """
 
     features: Mapping[str, Feature]
     file: str
     number: int
     episode: int
-    data: bytes | None = None
+    data: tuple[bytes, int] | None = None
 
 
 class _Started(NamedTuple):

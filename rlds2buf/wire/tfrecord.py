@@ -21,7 +21,7 @@ import crc32c
 
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
 
-__all__ = ["count_records", "frame", "masked_crc", "read_records"]
+__all__ = ["count_records", "frame", "masked_crc", "read_framed", "read_records"]
 
 _LENGTH_CRC = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
@@ -65,6 +65,18 @@ def read_records(path: str | os.PathLike[str], start: int = 0, *, check_data: bo
             names file, record and byte.
         SourceError: the file can't be read.
     """
+    for record, _ in read_framed(path, start, check_data=check_data):
+        yield record
+
+
+def read_framed(
+    path: str | os.PathLike[str], start: int = 0, *, check_data: bool = True
+) -> Iterator[tuple[bytes, int]]:
+    """As :func:`read_records`, each with its masked checksum; the right one, if that is compared.
+
+    Raises:
+        SourceNotFound, SourceFormatError, SourceError: as :func:`read_records`.
+    """
     name = os.fspath(path)
     with _open(name) as file:
         size = os.fstat(file.fileno()).st_size
@@ -77,12 +89,13 @@ def read_records(path: str | os.PathLike[str], start: int = 0, *, check_data: bo
             tail = file.read(_FOOTER + _HEADER)
             if len(tail) < _FOOTER:
                 raise _truncated(name, number, at)
-            if check_data and _CRC.unpack_from(tail)[0] != masked_crc(record):
+            crc = _CRC.unpack_from(tail)[0]
+            if check_data and crc != masked_crc(record):
                 raise SourceFormatError(
                     f"{name}: record {number} at byte {at}: the checksum of its {length} bytes does not match; "
                     "the file is damaged"
                 )
-            yield record
+            yield record, crc
             header = tail[_FOOTER:]
             at += _HEADER + length + _FOOTER
             number += 1
