@@ -59,7 +59,7 @@ def _resize(ctx: click.Context, parameter: click.Parameter, value: str | None) -
         return None
     match = re.fullmatch(r"([1-9]\d{0,4})(?:[xX]([1-9]\d{0,4}))?", value)
     if match is None:
-        raise click.BadParameter(f"expected N or HEIGHTxWIDTH, got {value!r}", ctx, parameter)
+        raise click.BadParameter(f"expected N or HEIGHTxWIDTH, of 1 to 65536 each, got {value!r}", ctx, parameter)
     return int(match[1]) if match[2] is None else (int(match[1]), int(match[2]))
 
 

@@ -277,7 +277,8 @@ class ColumnMap:
             (name,) = found["done"].names if isinstance(found["done"], Gather) else ("done",)
             raise SourceFormatError(
                 f"{self._name}: `{name}` does not say whether the environment ended an episode or a limit cut it: "
-                f"name it terminated (columns={{'terminated': '{name}'}}) if only the environment does, truncated if "
+                f"name it terminated (columns={{'terminated': '{name}'}}, or --map "
+                f"terminated={name}) if only the environment does, truncated if "
                 "only a limit does, or name a column truncated beside it"
             )
 

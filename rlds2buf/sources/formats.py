@@ -62,6 +62,7 @@ _D4RL_COLUMNS = {"observations", "actions", "rewards", "terminals"}
 _MINARI_FILE = "main_data.hdf5"
 _TFDS_FILES = ("features.json", "dataset_info.json")
 _SHARD = re.compile(r".+\.(tfrecord|array_record|riegeli).*-\d{5}-of-\d{5}$")
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
 _MAX_FOLDERS = 500
 
 
@@ -88,8 +89,15 @@ def _minari_metadata(folder: Look) -> Any:
 
 def _is_rlds(look: Look) -> bool:
     """A version folder of TFDS's, or the config or dataset folder above it."""
-    folders = itertools.islice(_folders(look, 2), _MAX_FOLDERS)
-    return any(name in folder.names for folder in folders for name in _TFDS_FILES)
+    if any(name in look.names for name in _TFDS_FILES):
+        return True
+    below = (look.inside(name) for name in look.names[:_MAX_FOLDERS])
+    return any(_has_versions(folder) for folder in itertools.chain([look], below))
+
+
+def _has_versions(look: Look) -> bool:
+    versions = (look.inside(name) for name in look.names if _VERSION.fullmatch(name))
+    return any(name in version.names for version in versions for name in _TFDS_FILES)
 
 
 def _folders(look: Look, depth: int) -> Iterator[Look]:
@@ -103,6 +111,7 @@ def _folders(look: Look, depth: int) -> Iterator[Look]:
 
 _RLLIB_BATCH = re.compile(rb'\s*\{"type": ?"(SampleBatch|MultiAgentBatch)"')
 _RLLIB_SUFFIXES = (".json", ".jsonl", ".parquet")
+_RLLIB_ENDS = ("dones", "terminateds", "truncateds")
 
 
 def _is_rllib(look: Look) -> bool:
@@ -117,9 +126,12 @@ def _is_rllib(look: Look) -> bool:
         return False
     if look.parquet is not None:
         names = set(look.parquet)
-        return names == {"item"} or "policy_batches" in names or {"eps_id", "obs", "actions", "rewards"} <= names
-    row = {b'"eps_id"', b'"obs"', b'"actions"'}
-    return bool(_RLLIB_BATCH.match(look.head)) or all(name in look.first_line for name in row)
+        has_ends = any(name in names for name in _RLLIB_ENDS)
+        rows = has_ends and {"eps_id", "obs", "actions", "rewards"} <= names
+        return names == {"item"} or "policy_batches" in names or rows
+    has_ends = any(f'"{name}"'.encode() in look.first_line for name in _RLLIB_ENDS)
+    row = (b'"eps_id"', b'"obs"', b'"actions"')
+    return bool(_RLLIB_BATCH.match(look.head)) or (has_ends and all(name in look.first_line for name in row))
 
 
 def _is_reverb_checkpoint(look: Look) -> bool:

@@ -32,6 +32,7 @@ class Casting:
             only where they are whole, and bool only 0 and 1.
 
     Raises:
+        TypeError: `cast` is no mapping.
         ValueError: no numeric type.
 
     >>> casting = Casting(float32=True, cast={"action": "int64"})
@@ -40,6 +41,8 @@ class Casting:
     """
 
     def __init__(self, *, float32: bool = False, cast: Mapping[str, npt.DTypeLike] | None = None) -> None:
+        if cast is not None and not isinstance(cast, Mapping):
+            raise TypeError(f"cast: expected a dict of field to type, for example {{'action': 'int64'}}, got {cast!r}")
         self._float32 = float32
         self._given = list(cast or {})
         self._cast = {_full(name): _dtype(name, given) for name, given in (cast or {}).items()}

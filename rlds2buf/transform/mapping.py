@@ -148,9 +148,11 @@ def map_entries(map: Mapping[str, str | Sequence[str]]) -> Iterator[tuple[str, l
     """Target, sources and whether they are joined, of each entry.
 
     Raises:
-        TypeError: a source is neither text nor a list of texts.
+        TypeError: it is no mapping, or a source is neither text nor a list of texts.
         ValueError: a list is empty.
     """
+    if not isinstance(map, Mapping):
+        raise TypeError(f"map: expected a dict of field to source, for example {{'reward': 'extras/r'}}, got {map!r}")
     for target, given in map.items():
         names = [given] if isinstance(given, str) else list(given)
         if not all(isinstance(name, str) for name in (target, *names)):

@@ -305,3 +305,24 @@ def test_opening_a_list_loads_no_library() -> None:
 
 def test_open_source_is_public() -> None:
     assert rlds2buf.open_source is open_source
+
+
+def test_a_folder_of_several_datasets_lists_them(tmp_path: Path) -> None:
+    episode = Episode(observation=np.arange(3), is_terminal=[False, False, True])
+    for name in ("one", "two"):
+        rlds2buf.convert([episode], tmp_path / name, to="rlds")
+    with pytest.raises(SourceFormatError, match="a folder of several datasets; name one of them: one, two"):
+        open_source(tmp_path)
+
+
+def test_a_log_that_only_has_names_of_rllib_is_a_log(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text('{"eps_id": 0, "obs": [1.0], "actions": 0, "reward": 1.0}\n' * 2)
+    with open_source(tmp_path / "log.jsonl") as source:
+        assert source.format == "jsonl"
+
+
+@pytest.mark.parametrize("name", ["map", "cast"])
+def test_a_mapping_is_a_mapping(name: str) -> None:
+    episode = Episode(observation=np.arange(3), is_terminal=[False, False, True])
+    with pytest.raises(TypeError, match=f"{name}: expected a dict"):
+        open_source([episode], **{name: "a=b"})
