@@ -84,6 +84,16 @@ def load_buffer(
         SnapshotCorrupt: it is incomplete or damaged.
         SnapshotTooNew: a newer rlds2buf wrote it.
         TypeError, ValueError: `seed` is none, or a function is one that no buffer, or not this kind, takes.
+
+    >>> import tempfile
+    >>> import rlds2buf
+    >>> ep = Episode(observation=np.arange(4.0), action=np.zeros(4), is_terminal=[False, False, False, True])
+    >>> buffer = rlds2buf.make_circular(rlds2buf.spec_of(ep), 100)
+    >>> keys = buffer.add(ep)
+    >>> folder = Path(tempfile.mkdtemp()) / "saved"
+    >>> buffer.save(folder)
+    >>> len(load_buffer(folder, seed=0))
+    3
     """
     from rlds2buf.buffers.make import empty_like
 
