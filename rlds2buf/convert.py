@@ -258,7 +258,9 @@ class _Conversion:
             self.report.seconds = time.perf_counter() - started
 
     def _provenance(self) -> dict[str, Any]:
+        facts = self.source.facts()
         return {
+            **({"dataset": facts} if facts else {}),
             "source": self.source.name,
             "format": self.source.format,
             "fingerprint": self.source.fingerprint(),

@@ -50,8 +50,9 @@ class Sink(abc.ABC):
         Args:
             spec: of every episode that will be written.
             provenance: where they come from and how they are changed, as plain JSON values, to be
-                kept with what is written: ``source``, ``format``, ``fingerprint``, ``options`` and
-                the version of ``rlds2buf``.  A conversion can only be resumed with an equal one.
+                kept with what is written: ``source``, ``format``, ``fingerprint``, ``options``, the
+                version of ``rlds2buf``, and ``dataset``, if anything is known of it as a whole.
+                A conversion can only be resumed with an equal one.
 
         Raises:
             SinkError, SnapshotError: the target can't be written, or is already there.

@@ -265,6 +265,7 @@ class MinariDirSink(SpooledSink):
             "jpeg_encoding": False,
             **spaces,
             "dataset_size": round(size / 1e6, 1),
+            **_known_facts(self.provenance),
             **self.options,
             "minari_version": _PICTURE_VERSION if pictures else _VERSION,
             "rlds2buf": self.provenance,
@@ -277,6 +278,19 @@ class MinariDirSink(SpooledSink):
             if place in self._texts and path[0] == name
         }
         return known.__getitem__
+
+
+_KEPT = {
+    **dict.fromkeys(("author", "author_email", "requirements"), list),
+    **dict.fromkeys(("algorithm_name", "code_permalink", "description", "env_spec", "eval_env_spec"), str),
+}
+"""What Minari keeps of a dataset, and as what."""
+
+
+def _known_facts(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """What the source knew of its dataset, in so far as Minari has a place for it."""
+    facts = provenance.get("dataset", {})
+    return {name: facts[name] for name, kind in _KEPT.items() if isinstance(facts.get(name), kind)}
 
 
 _OWN = {"id": "episodes are numbered from 0", "total_steps": "how many steps the episode has"}

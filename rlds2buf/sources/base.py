@@ -122,6 +122,10 @@ class Source(abc.ABC):
         """Further facts for ``rlds2buf inspect``, as plain JSON values (splits, files, versions)."""
         return {}
 
+    def facts(self) -> dict[str, Any]:
+        """What is known of the dataset as a whole and a copy should keep (author, environment); plain JSON values."""
+        return {}
+
     def fingerprint(self) -> str:
         """A text that changes when the dataset does; for provenance and resuming."""
         return self.name

@@ -135,6 +135,12 @@ class BufferDirSource(Source):
         names = ("kind", "capacity", "capacity_unit", "counts", "provenance", "rlds2buf")
         return {name: self._manifest[name] for name in names if name in self._manifest}
 
+    def facts(self) -> dict[str, Any]:
+        """See :meth:`Source.facts`: of the dataset that the buffer was made from."""
+        made_from = self._manifest.get("provenance")
+        facts = made_from.get("dataset") if isinstance(made_from, dict) else None
+        return dict(facts) if isinstance(facts, dict) else {}
+
     def fingerprint(self) -> str:
         told = [[name, column.crc, column.shape] for name, column in self._columns.items()]
         known = json.dumps([told, self._manifest["spec"], self._manifest["strings"]])

@@ -27,6 +27,16 @@ from rlds2buf.wire.resize import read_size
 __all__ = ["MinariDirSource"]
 
 _METADATA = "metadata.json"
+_FACTS = (
+    "author",
+    "author_email",
+    "algorithm_name",
+    "code_permalink",
+    "description",
+    "env_spec",
+    "eval_env_spec",
+    "requirements",
+)
 _IMAGES = ("decoded", "encoded")
 
 
@@ -158,6 +168,10 @@ class MinariDirSource(Source):
     def details(self) -> dict[str, Any]:
         known = {key: value for key, value in self._metadata.items() if not key.endswith(("_space", "env_spec"))}
         return {**known, "env_id": _environment(self._metadata), "ignored": self._episodes.ignored}
+
+    def facts(self) -> dict[str, Any]:
+        """See :meth:`Source.facts`: by Minari's names."""
+        return {name: self._metadata[name] for name in _FACTS if self._metadata.get(name) is not None}
 
     def fingerprint(self) -> str:
         files = fingerprint_files([*self._episodes.files, self._metadata_file])

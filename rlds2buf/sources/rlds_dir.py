@@ -20,7 +20,7 @@ from rlds2buf.wire.array_record import read_array_records
 from rlds2buf.wire.dataset_info import DatasetInfo, find_version_folder, read_dataset_info
 from rlds2buf.wire.features import describe, read_features, with_images
 from rlds2buf.wire.layout import ExampleParser
-from rlds2buf.wire.own_metadata import read_own_metadata
+from rlds2buf.wire.own_metadata import own_facts, read_own_metadata
 from rlds2buf.wire.record_layout import RecordLayout, read_record_layout
 from rlds2buf.wire.resize import read_size
 from rlds2buf.wire.splits import pieces_of_split
@@ -202,6 +202,10 @@ class RldsDirSource(Source):
             "files": [segment.file.name for segment in self._segments],
             "features": describe(self._features),
         }
+
+    def facts(self) -> dict[str, Any]:
+        """See :meth:`Source.facts`: of the dataset that the folder was made from, if rlds2buf wrote it."""
+        return own_facts(self._folder)
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256()

@@ -142,6 +142,9 @@ class TransformedSource(Source):
     def details(self) -> dict[str, Any]:
         return {**self._source.details(), "transformation": self.transformation}
 
+    def facts(self) -> dict[str, Any]:
+        return self._source.facts()
+
     def fingerprint(self) -> str:
         done = json.dumps(self._transformation.description, sort_keys=True, default=str)
         return f"{self._source.fingerprint()}|{done}"

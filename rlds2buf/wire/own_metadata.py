@@ -29,7 +29,15 @@ from rlds2buf.errors import SourceFormatError
 from rlds2buf.wire.features_writer import names_of
 from rlds2buf.wire.metadata_writer import MARKERS
 
-__all__ = ["FILE_NAME", "OwnMetadata", "adopted_metadata_json", "own_entry", "own_metadata_json", "read_own_metadata"]
+__all__ = [
+    "FILE_NAME",
+    "OwnMetadata",
+    "adopted_metadata_json",
+    "own_entry",
+    "own_facts",
+    "own_metadata_json",
+    "read_own_metadata",
+]
 
 FILE_NAME: Final = "metadata.json"
 _KEY: Final = "rlds2buf"
@@ -122,6 +130,15 @@ def own_entry(folder: Path) -> dict[str, Any]:
         return {}
     entry = content.get(_KEY) if isinstance(content, dict) else None
     return {name: entry[name] for name in _OF_RECORDS if name in entry} if isinstance(entry, dict) else {}
+
+
+def own_facts(folder: Path) -> dict[str, Any]:
+    """What was known of the dataset that the folder was made from; empty for folders of others."""
+    try:
+        facts = json.loads((folder / FILE_NAME).read_bytes())[_KEY]["provenance"]["dataset"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return {}
+    return dict(facts) if isinstance(facts, dict) else {}
 
 
 def adopted_metadata_json(own: Mapping[str, Any], **facts: Any) -> dict[str, Any]:

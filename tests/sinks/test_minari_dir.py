@@ -420,3 +420,16 @@ def test_groups_are_as_minari_has_them(tmp_path: Path) -> None:
     told = json.loads((tmp_path / "set-v1/data/metadata.json").read_text())
     assert told["dataset_id"] == "set-v1" and told["algorithm_name"] == "random"
     assert told["minari_version"] == "0.5.0" and told["rlds2buf"]["format"] == "memory"
+
+
+def test_what_was_known_of_the_dataset_travels(tmp_path: Path) -> None:
+    env_spec = gymnasium.spec("CartPole-v1").to_json()
+    write(tmp_path / "set-v0", [make(4)], env_spec=env_spec, author="me", description="d")
+    convert(tmp_path / "set-v0", tmp_path / "rlds", to="rlds")
+    convert(tmp_path / "rlds", tmp_path / "records", to="rlds")
+    convert(tmp_path / "records", tmp_path / "buffer", float32=True)
+    convert(tmp_path / "buffer", tmp_path / "again-v0", to="minari", sink_options={"description": "another"})
+    found = minari.MinariDataset(tmp_path / "again-v0" / "data")
+    assert found.env_spec == gymnasium.spec("CartPole-v1") and found.id == "again-v0"
+    kept = json.loads((tmp_path / "again-v0" / "data" / "metadata.json").read_text())
+    assert (kept["author"], kept["description"]) == (["me"], "another")
