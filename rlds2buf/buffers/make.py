@@ -291,7 +291,8 @@ def make_hindsight_prioritized(
     >>> def met(observation, action, after):
     ...     return after[:, 1] == after[:, 2]
     >>> buffer = make_hindsight_prioritized(spec_of(ep), 100, goals=[GoalMap(((), [1]), ((), [2]))],
-    ...                                     reward_fn=met, done_fn=met, strategy="future", alpha=1.0)
+    ...                                     reward_fn=met, done_fn=met, strategy="future", alpha=1.0,
+    ...                                     seed=0)
     >>> keys = buffer.add(ep, priorities=[1.0, 2.0, 1.0])
     >>> float(buffer.sample(8).info.probability.max())
     0.5

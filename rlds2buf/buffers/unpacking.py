@@ -114,7 +114,7 @@ def _decode(files: list[bytes], image: FieldSpec, path: nest.Path) -> np.ndarray
         known = None not in image.shape
         return np.empty((0, *image.shape), image.dtype) if known else np.empty(0, OBJECT)  # type: ignore[arg-type]
     with _pool_lock:
-        _pool = _pool or DecodePool()
+        _pool = _pool or DecodePool(name="rlds2buf-sampled-images")
         pending = _pool.submit(files, Image(image.shape, image.dtype))
     try:
         frames: np.ndarray = pending.result()

@@ -36,6 +36,7 @@ class DecodePool:
 
     Args:
         threads: how many; None: one for each core that this process may use.
+        name: of the threads, as a debugger shows it.
 
     Raises:
         ValueError: the number is below 1.
@@ -45,11 +46,12 @@ class DecodePool:
     (0, 8, 8, 3)
     """
 
-    def __init__(self, threads: int | None = None) -> None:
+    def __init__(self, threads: int | None = None, name: str = "rlds2buf-images") -> None:
         if threads is not None and threads < 1:
             raise ValueError(f"image_threads must be at least 1, got {threads}")
         self.threads = min(_cores() if threads is None else threads, _MOST_THREADS)
         self._threads: list[threading.Thread] = []
+        self._name = name
         self._process = os.getpid()
         self._memory = PixelMemory(_IDLE_BYTES)
         self._queue: deque[_Job] = deque()
@@ -62,7 +64,7 @@ class DecodePool:
         pending = PendingFrames(files, image, self)
         if self.threads > 1 and files and self.is_usable:
             while len(self._threads) < self.threads - 1:
-                thread = threading.Thread(target=self._work, name="rlds2buf-images", daemon=True)
+                thread = threading.Thread(target=self._work, name=self._name, daemon=True)
                 self._threads.append(thread)
                 thread.start()
             jobs = pending.start()
