@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -12,6 +11,7 @@ from typing import Any, ClassVar, Final
 import rlds2buf
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.hashing import unit_interval
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SinkError, SpecMismatch
 from rlds2buf.files.partial import PartialFolder, plain_json
@@ -51,7 +51,8 @@ class RldsDirSink(Sink):
         version: three numbers; None: the folder's name if it is one, else 1.0.0.
         split: the split's name.
         val_fraction: write this share of the episodes (0 to 1) to a second split, ``val``; which ones
-            depends on `seed` and on each episode's number in the source alone.
+            depends on `seed` and on each episode's number in the source alone, and they are those that
+            ``open_source(val_fraction=..., part="val")`` gives.
         seed: see `val_fraction`.
         shard_size: bytes a shard should have at most, about; None: as TFDS cuts
             (:func:`rlds2buf.wire.shards.number_of_shards`).
@@ -275,8 +276,7 @@ class RldsDirSink(Sink):
         return self._split_of_number(number)
 
     def _split_of_number(self, number: int) -> str:
-        digest = hashlib.blake2b(f"{self._seed} {number}".encode(), digest_size=8).digest()
-        return self._splits[int.from_bytes(digest, "little") < self._val_fraction * 2.0**64]
+        return self._splits[unit_interval(self._seed, number) < self._val_fraction]
 
     def _note_format(self, key: str, column: Any) -> None:
         first = column.reshape(-1)[0] if column.size else b""

@@ -74,6 +74,10 @@ def test_pictures_shards_and_splits(tmp_path: Path) -> None:
     convert(tmp_path / "flagged", tmp_path / "two", to="rlds", sink_options=options)
     train, val = (records_of(tmp_path / "two", name) for name in ("train", "val"))
     assert train and val and sorted(train + val) == sorted(records(tmp_path / "flagged"))
+    for part, found in (("train", train), ("val", val)):
+        chosen = open_source(tmp_path / "flagged", part=part, images="encoded", **options)
+        numbers = [episode.index for episode in chosen if episode.index is not None]
+        assert [records(tmp_path / "flagged")[number] for number in numbers] == found
 
 
 def records_of(folder: Path, split: str) -> list[bytes]:
