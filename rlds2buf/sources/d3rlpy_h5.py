@@ -18,6 +18,7 @@ from rlds2buf.sources.base import Source
 from rlds2buf.sources.fingerprint import fingerprint_files
 from rlds2buf.sources.hdf5_file import check_size, describe_value, open_hdf5, read_value
 from rlds2buf.sources.hdf5_rows import native_dtype
+from rlds2buf.sources.padding import padded
 
 __all__ = ["D3rlpyH5Source"]
 
@@ -159,7 +160,7 @@ class D3rlpyH5Source(Source):
         extras = {name: part for name, part in parts.items() if _has_rows(part, count)}
         rows = count + terminated
         fields = nest.map_structure(
-            lambda column: _with_zeros(column, rows),
+            lambda column: padded(column, rows),
             {"observation": observation, "action": action, "reward": reward, "extras": extras},
         )
         flags: dict[str, Any] = {name: np.zeros(rows, np.bool_) for name in ("is_first", "is_last", "is_terminal")}
@@ -242,13 +243,3 @@ def _check_length(columns: nest.Nest, field: str, count: int, where: dict[str, A
         if length != count:
             message = f"{length} rows, but {count} actions"
             raise SpecMismatch(message, path=nest.path_name(path), rule="ragged-columns", **where)
-
-
-def _with_zeros(column: np.ndarray, rows: int) -> np.ndarray:
-    if len(column) == rows:
-        return column
-    out = np.zeros((rows, *column.shape[1:]), column.dtype)
-    out[: len(column)] = column
-    if out.dtype == object:
-        out[len(column) :] = b""
-    return out

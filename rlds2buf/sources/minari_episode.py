@@ -12,6 +12,7 @@ from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import EpisodeError, MissingDependency, SpecMismatch
+from rlds2buf.sources.padding import padded
 from rlds2buf.sources.spaces import is_image
 from rlds2buf.wire.pillow_images import DamagedImage
 from rlds2buf.wire.resize import resize_frames
@@ -99,12 +100,12 @@ def build_episode(
         _check_length(found, name, (want,), where)
     _check_length(extras, "extras/infos", (steps, steps + 1), where)
 
-    longer = nest.map_structure(lambda column: _padded(column, steps + 1), extras)
+    longer = nest.map_structure(lambda column: padded(column, steps + 1), extras)
     flags, open_tail = _flags(ended, cut)
     return Episode(
         observation=columns["observation"],
-        action=nest.map_structure(lambda column: _padded(column, steps + 1), columns["action"]),
-        reward=_padded(rewards, steps + 1),
+        action=nest.map_structure(lambda column: padded(column, steps + 1), columns["action"]),
+        reward=padded(rewards, steps + 1),
         **flags,
         extras={"infos": longer} if longer else {},
         metadata=parts.metadata | ({"infos": single} if single else {}) | ({"open_tail": True} if open_tail else {}),
@@ -206,13 +207,3 @@ def _check_length(columns: nest.Nest, name: str, allowed: tuple[int, ...], where
             if name == "observation":
                 message = f"{length} rows; beside {allowed[0] - 1} rewards there should be {allowed[0]}"
             raise SpecMismatch(message, path=nest.path_name(path), rule="ragged-columns", **where)
-
-
-def _padded(column: np.ndarray, rows: int) -> np.ndarray:
-    if len(column) == rows:
-        return column
-    out = np.zeros((rows, *column.shape[1:]), column.dtype)
-    out[: len(column)] = column
-    if out.dtype == object:
-        out[len(column) :] = b""
-    return out

@@ -13,6 +13,7 @@ from rlds2buf.core.episode import Episode
 from rlds2buf.errors import EmptyEpisode, SourceFormatError, SpecMismatch
 from rlds2buf.sources.hdf5_file import tree
 from rlds2buf.sources.hdf5_rows import native_dtype
+from rlds2buf.sources.padding import padded
 
 __all__ = ["TERMINALS", "plain", "read_demo"]
 
@@ -55,13 +56,13 @@ def read_demo(group: Any, *, terminals: str, states: bool, source: str, index: i
         discount[:-1][is_terminal[1:]] = 0
     return Episode(
         observation=observation,
-        action=nest.map_structure(lambda column: _padded(column, rows), demo.part("actions", "action")),
-        reward=None if rewards is None else _padded(rewards, rows),
+        action=nest.map_structure(lambda column: padded(column, rows), demo.part("actions", "action")),
+        reward=None if rewards is None else padded(rewards, rows),
         discount=discount,
         is_first=is_first,
         is_last=is_last,
         is_terminal=is_terminal,
-        extras=nest.map_structure(lambda column: _padded(column, rows), extras),
+        extras=nest.map_structure(lambda column: padded(column, rows), extras),
         metadata={key: value for key, value in plain(dict(group.attrs)).items() if states or key != "model_file"},
         source=source,
         index=index,
@@ -212,13 +213,3 @@ def _named(dataset: Any) -> Iterator[None]:
         yield
     except (OSError, RuntimeError) as cause:
         raise SourceFormatError(f"{dataset.file.filename}: {dataset.name} can't be read ({cause})") from cause
-
-
-def _padded(column: np.ndarray, rows: int) -> np.ndarray:
-    if len(column) == rows:
-        return column
-    out = np.zeros((rows, *column.shape[1:]), column.dtype)
-    out[: len(column)] = column
-    if out.dtype == object:
-        out[len(column) :] = b""
-    return out
