@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
-from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import EpisodeError, FilteredOut
+from rlds2buf.core.spec import StepSpec, spec_of
+from rlds2buf.errors import EpisodeError, FilteredOut, SourceFormatError
 
-__all__ = ["Source"]
+__all__ = ["Source", "spec_of_first"]
 
 
 class Source(abc.ABC):
@@ -152,3 +152,18 @@ class Source(abc.ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+
+def spec_of_first(source: Source, what: str = "episodes") -> StepSpec:
+    """The spec of the first episode that can be built, for sources whose files don't tell it.
+
+    Raises:
+        SourceFormatError: there are no episodes, called `what` in the message.
+        EpisodeError: none of them can be built; that of the last one.
+    """
+    error: Exception = SourceFormatError(f"{source.name}: no {what}, so nothing tells what a step is")
+    for found in source.read():
+        if isinstance(found, Episode):
+            return spec_of(found)
+        error = found
+    raise error

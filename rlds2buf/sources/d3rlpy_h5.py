@@ -12,9 +12,9 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
-from rlds2buf.core.spec import StepSpec, spec_of
+from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EmptyEpisode, EpisodeError, SourceFormatError, SpecMismatch
-from rlds2buf.sources.base import Source
+from rlds2buf.sources.base import Source, spec_of_first
 from rlds2buf.sources.fingerprint import fingerprint_files
 from rlds2buf.sources.hdf5_file import check_size, describe_value, open_hdf5, read_value
 from rlds2buf.sources.hdf5_rows import native_dtype
@@ -188,12 +188,7 @@ class D3rlpyH5Source(Source):
 
     @functools.cached_property
     def _spec(self) -> StepSpec:
-        error: Exception = SourceFormatError(f"{self.name}: no episodes, so nothing tells what a step is")
-        for found in self.read():
-            if isinstance(found, Episode):
-                return spec_of(found)
-            error = found
-        raise error
+        return spec_of_first(self)
 
     @functools.cached_property
     def _num_steps(self) -> int:

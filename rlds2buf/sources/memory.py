@@ -12,9 +12,9 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import STEP_FIELDS, dtype_name
-from rlds2buf.core.spec import StepSpec, spec_of
-from rlds2buf.errors import EmptyEpisode, EpisodeError, SourceFormatError, SpecMismatch
-from rlds2buf.sources.base import Source
+from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import EmptyEpisode, EpisodeError, SpecMismatch
+from rlds2buf.sources.base import Source, spec_of_first
 
 __all__ = ["MemorySource"]
 
@@ -58,12 +58,7 @@ class MemorySource(Source):
 
     @functools.cached_property
     def _spec(self) -> StepSpec:
-        error: Exception = SourceFormatError("memory: no episodes, so nothing tells what a step looks like")
-        for item in self.read():
-            if isinstance(item, Episode):
-                return spec_of(item)
-            error = item
-        raise error
+        return spec_of_first(self)
 
     @property
     def spec(self) -> StepSpec:

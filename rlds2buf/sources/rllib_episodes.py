@@ -11,6 +11,7 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.errors import EpisodeError, SourceFormatError, SpecMismatch
+from rlds2buf.sources.padding import padded
 from rlds2buf.sources.rllib_columns import NAMES, rows_in
 
 __all__ = ["EpisodeJoiner", "FLAGS"]
@@ -147,8 +148,8 @@ class EpisodeJoiner:
                 lambda column, end: np.concatenate([column, end]), fields["observation"], final
             )
             for name in ("action", "reward"):
-                fields[name] = nest.map_structure(_padded, fields[name])
-            extras = nest.map_structure(_padded, extras)
+                fields[name] = nest.map_structure(_longer, fields[name])
+            extras = nest.map_structure(_longer, extras)
             rows += 1
         flags = {name: np.zeros(rows, np.bool_) for name in ("is_first", "is_last", "is_terminal")}
         flags["is_first"][0] = flags["is_last"][-1] = True
@@ -216,8 +217,6 @@ def _metadata(columns: dict[str, nest.Nest], piece: _Piece) -> dict[str, Any]:
     return values | ({"first_t": piece.first_t} if piece.first_t else {})
 
 
-def _padded(column: np.ndarray) -> np.ndarray:
-    """With a row of zeros, or of empty text, behind it."""
-    if column.dtype == object:
-        return np.append(column, np.array([b""], object))
-    return np.concatenate([column, np.zeros_like(column[:1])])
+def _longer(column: np.ndarray) -> np.ndarray:
+    """By the final row."""
+    return padded(column, len(column) + 1)

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlds2buf.core.episode import Episode
-from rlds2buf.core.spec import StepSpec, spec_of
+from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, SourceFormatError
-from rlds2buf.sources.base import Source
+from rlds2buf.sources.base import Source, spec_of_first
 from rlds2buf.sources.fingerprint import fingerprint_files
 from rlds2buf.sources.hdf5_file import check_size, describe_value, open_hdf5
 from rlds2buf.sources.robomimic_demo import TERMINALS, plain, read_demo
@@ -196,12 +196,7 @@ class RobomimicHdf5Source(Source):
 
     @functools.cached_property
     def _spec(self) -> StepSpec:
-        error: Exception = SourceFormatError(f"{self.name}: no demonstrations, so nothing tells what a step is")
-        for found in self.read():
-            if isinstance(found, Episode):
-                return spec_of(found)
-            error = found
-        raise error
+        return spec_of_first(self, "demonstrations")
 
     @functools.cached_property
     def _rows(self) -> list[int]:
