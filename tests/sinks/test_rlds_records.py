@@ -127,3 +127,40 @@ def test_a_run_without_records_is_not_gone_on_with(tmp_path: Path) -> None:
     one, other = RldsDirSink(tmp_path / "out"), RldsDirSink(tmp_path / "out")
     assert one.adopt(layout)
     assert one._choices() != other._choices()
+
+
+def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
+    convert(BRIDGE, tmp_path / "flagged", to="rlds", on_invalid="repair")
+    with open_source(tmp_path / "flagged") as source:
+        kept = source.encoded().with_records()
+    assert kept is not None
+    keeping, layout = kept
+    episodes = list(keeping)
+
+    def opened(target: Path) -> RldsDirSink:
+        sink = RldsDirSink(target, num_shards=2, resume=True)
+        assert sink.adopt(layout)
+        sink.expect(len(episodes))
+        sink.open(keeping.spec, {"source": "flagged"})
+        return sink
+
+    whole = opened(tmp_path / "one" / "out")
+    for episode in episodes:
+        whole.write(episode)
+    whole.commit()
+    first = opened(tmp_path / "two" / "out")
+    for episode in episodes[:9]:
+        first.write(episode)
+    first.checkpoint({"read": 9})
+    for episode in episodes[9:15]:
+        first.write(episode)
+    first.abort()
+    second = opened(tmp_path / "two" / "out")
+    assert second.resumed() == {"read": 9}
+    for episode in episodes[9:]:
+        second.write(episode)
+    second.commit()
+    files = sorted(path.name for path in (tmp_path / "one" / "out").iterdir())
+    assert files == sorted(path.name for path in (tmp_path / "two" / "out").iterdir())
+    for name in files:
+        assert (tmp_path / "one" / "out" / name).read_bytes() == (tmp_path / "two" / "out" / name).read_bytes()
