@@ -76,7 +76,7 @@ def test_one_episode(metadata: dict[str, Any], tmp_path_factory: Any) -> None:
     for path, value in meant.items():
         if path[0] in MARKERS:
             marker = metadata[path[0]]
-            scalar = isinstance(marker, bool | int)
+            scalar = isinstance(marker, bool | np.bool_ | int | np.integer)
             assert found.get(path[0], False) == (scalar and bool(marker)) and (scalar or path[0] in writer.lost)
             got.pop((path[0],), None)
             continue
