@@ -66,9 +66,7 @@ def arrow_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     # pyarrow's own errors are of these classes: ArrowInvalid a ValueError, ArrowMemoryError a MemoryError, ...
     except (OSError, ValueError, TypeError, LookupError, MemoryError, OverflowError, RuntimeError) as cause:
         raise SourceFormatError(f"{path}: not readable, or damaged ({_first_line(cause)})") from cause
-    except Exception as cause:  # ArrowNotImplementedError, ArrowCapacityError: below Exception alone in some versions
-        if type(cause).__module__.split(".")[0] != "pyarrow":
-            raise
+    except import_pyarrow("Parquet").ArrowException as cause:  # some are below Exception alone
         raise SourceFormatError(f"{path}: not readable ({_first_line(cause)})") from cause
 
 

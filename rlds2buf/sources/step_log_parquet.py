@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -40,16 +39,6 @@ class StepLogParquetSource(StepLogSource):
     """
 
     format: ClassVar[str] = "parquet"
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        columns: Mapping[str, Any] | None = None,
-        final_rows: bool | None = None,
-        max_episode_steps: int | None = None,
-    ) -> None:
-        super().__init__(path, columns=columns, final_rows=final_rows, max_episode_steps=max_episode_steps)
 
     def _open(self) -> Table:
         return ParquetTable(self.path)

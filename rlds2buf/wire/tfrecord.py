@@ -21,7 +21,7 @@ import crc32c
 
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
 
-__all__ = ["count_records", "frame", "masked_crc", "read_framed", "read_records"]
+__all__ = ["count_records", "frame", "masked_crc", "open_records", "read_framed", "read_records"]
 
 _LENGTH_CRC = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
@@ -78,7 +78,7 @@ def read_framed(
         SourceNotFound, SourceFormatError, SourceError: as :func:`read_records`.
     """
     name = os.fspath(path)
-    with _open(name) as file:
+    with open_records(name) as file:
         size = os.fstat(file.fileno()).st_size
         at, number = _skip(file, name, size, start)
         header = file.read(_HEADER)
@@ -108,11 +108,17 @@ def count_records(path: str | os.PathLike[str]) -> int:
         SourceNotFound, SourceFormatError, SourceError: as :func:`read_records`.
     """
     name = os.fspath(path)
-    with _open(name) as file:
+    with open_records(name) as file:
         return _skip(file, name, os.fstat(file.fileno()).st_size, None)[1]
 
 
-def _open(name: str) -> BinaryIO:
+def open_records(name: str) -> BinaryIO:
+    """The file, for reading bytes.
+
+    Raises:
+        SourceNotFound: there is no such file.
+        SourceError: it can't be read.
+    """
     try:
         return open(name, "rb", buffering=1 << 16)
     except FileNotFoundError as cause:

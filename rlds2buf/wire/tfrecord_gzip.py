@@ -13,8 +13,8 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
-from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
-from rlds2buf.wire.tfrecord import masked_crc
+from rlds2buf.errors import SourceFormatError
+from rlds2buf.wire.tfrecord import masked_crc, open_records
 
 __all__ = ["is_gzip", "read_gzip_records"]
 
@@ -30,7 +30,7 @@ def is_gzip(path: str | os.PathLike[str]) -> bool:
     Raises:
         SourceNotFound, SourceError: it can't be read.
     """
-    with _open(os.fspath(path)) as file:
+    with open_records(os.fspath(path)) as file:
         return file.read(2) == b"\x1f\x8b"
 
 
@@ -42,7 +42,7 @@ def read_gzip_records(path: str | os.PathLike[str], start: int = 0, *, check_dat
     """
     name = os.fspath(path)
     number = 0
-    with _open(name) as raw, gzip.GzipFile(fileobj=raw) as stream:
+    with open_records(name) as raw, gzip.GzipFile(fileobj=raw) as stream:
         file = cast(BinaryIO, stream)
         while header := _read(file, _HEADER.size, name, number):
             if len(header) < _HEADER.size:
@@ -64,15 +64,6 @@ def read_gzip_records(path: str | os.PathLike[str], start: int = 0, *, check_dat
                     )
                 yield record
             number += 1
-
-
-def _open(name: str) -> BinaryIO:
-    try:
-        return open(name, "rb", buffering=1 << 16)
-    except FileNotFoundError as cause:
-        raise SourceNotFound(f"{name}: no such file") from cause
-    except OSError as cause:
-        raise SourceError(f"{name}: {cause.strerror or cause}") from cause
 
 
 def _read(file: BinaryIO, length: int, name: str, number: int) -> bytes:
