@@ -13,8 +13,10 @@ the files they are; the peer copies the same files on the same disk (``shutil.co
 wrote to the disk.  What was written is read back and compared, the pictures byte for byte.
 
 Contenders take turns, so that a change of the machine's speed meets all of them; medians count, and the
-ratio is that of each round's pair.  What has pictures in it and goes into a buffer is measured by
-bench_convert_images.py.  TFDS is left out where it is not installed: ``pip install "rlds2buf[tf-agents]"``.
+ratio is that of each round's pair.  What has pictures in it and goes into a buffer, and the memory of that, is
+measured by bench_convert_images.py, which is run at the end.
+
+TFDS is left out where it is not installed: ``pip install "rlds2buf[tf-agents]"``.
 
 python scripts/bench_convert.py path/to/bridge_dataset/1.0.0
 """
@@ -30,6 +32,7 @@ import logging
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -262,6 +265,11 @@ def main() -> None:
         times = options.times // (4 if size else 1)
         with tempfile.TemporaryDirectory() as name:
             good &= rlds_to_rlds(Path(name), options.bridge, times, size, join, options.rounds)
+    if options.bridge:
+        pictures = Path(__file__).with_name("bench_convert_images.py")
+        good &= (
+            subprocess.run([sys.executable, pictures, options.bridge, "--rounds", str(options.rounds)]).returncode == 0
+        )
     sys.exit(int(not good))
 
 
