@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 import click
 
@@ -63,17 +64,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
             return code
     except BrokenPipeError:
-        _let_go_of_output()
+        _let_go_of(sys.stdout)
         return 128 + signal.SIGPIPE
     except OSError as error:
-        _let_go_of_output()
+        _let_go_of(sys.stdout)
         _complain(f"rlds2buf: standard output can't be written: {error.strerror or error}")
         return failures.exit_code(SinkError())
+    finally:
+        try:
+            sys.stderr.flush()
+        except OSError:  # what could not be said must not change the code
+            _let_go_of(sys.stderr)
 
 
-def _let_go_of_output() -> None:
+def _let_go_of(stream: TextIO) -> None:
     """The reader (head, less) has gone, or the disk is full; keep the interpreter's own flush at exit quiet."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _run(given: list[str]) -> int:
