@@ -41,7 +41,8 @@ LAYERS = {
     "reverb_tables": "push sources sinks core errors",
     "serve": "reverb_tables push sources sinks errors",
     "rlds_to_reverb": "sources check sinks views wire core errors",
-    "cli": "convert sources sinks push serve reverb_sample summary progress interruption errors",
+    "cartpole": "core",
+    "cli": "cartpole convert sources sinks push serve reverb_sample summary progress interruption errors",
     "__main__": "cli",
     "__init__": "",
 }

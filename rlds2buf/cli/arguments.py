@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from rlds2buf.cli.command import SectionOption, path_argument
 from rlds2buf.cli.source_options import OPTIONS, collect
 from rlds2buf.errors import Rlds2bufError
 
@@ -51,7 +52,7 @@ def _weights(own: float | None, others: list[float | None]) -> list[float] | Non
 def source_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
     """SRC and how to open it; the command gets them as ``source`` and ``how``, which is for :func:`open_source`.
 
-    The command's class is :class:`~rlds2buf.cli.source_command.SourceCommand`.
+    The command's class is :class:`~rlds2buf.cli.command.Command`.
     """
 
     @functools.wraps(command)
@@ -68,16 +69,9 @@ def source_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
             raise
 
     decorated: Callable[..., Any] = with_how
-    for option in reversed(OPTIONS):
+    for option in (*reversed(OPTIONS), *reversed(_reading())):
         decorated = _added(option, decorated)
-    for add in (
-        click.option("-O", "--option", multiple=True, callback=pairs, metavar="NAME=VALUE", help=_OPTION_HELP),
-        click.option("--format", "format_", metavar="NAME", help="The format, where looking doesn't tell."),
-        click.option("--split", metavar="SPLIT", help="Which part, as in TFDS: train, train[:10%], train[5:20], a+b."),
-        click.argument("source", metavar="SRC"),
-    ):
-        decorated = add(decorated)
-    return decorated
+    return path_argument("source", metavar="SRC")(decorated)
 
 
 def _added(option: click.Option, command: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,7 +81,27 @@ def _added(option: click.Option, command: Callable[..., Any]) -> Callable[..., A
     return command
 
 
-_OPTION_HELP = "An option of the format's own reader; may be repeated."
+def _reading() -> tuple[click.Option, ...]:
+    return (
+        SectionOption(
+            ["--split"],
+            section=_READING,
+            metavar="SPLIT",
+            help="Which part, as in TFDS: train, train[:10%], train[5:20], a+b.",
+        ),
+        SectionOption(["--format", "format_"], section=_READING, metavar="NAME", help="Override format detection."),
+        SectionOption(
+            ["-O", "--option"],
+            section=_READING,
+            multiple=True,
+            callback=pairs,
+            metavar="NAME=VALUE",
+            help="An option of the format's own reader; may be repeated.",
+        ),
+    )
+
+
+_READING = "Reading SRC"
 
 
 def pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlds2buf.cli.arguments import json_flag, nonfinite_flag, open_source, pairs, source_arguments
+from rlds2buf.cli.command import Command, path_argument
 from rlds2buf.cli.output import number, print_json, print_table
-from rlds2buf.cli.source_command import SourceCommand
 
 if TYPE_CHECKING:
     from rlds2buf.convert import ConvertReport
@@ -16,9 +16,17 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("convert", cls=SourceCommand)
+@click.command(
+    "convert",
+    cls=Command,
+    short_help="Validate SRC and convert it to DST.",
+    examples={
+        "rlds2buf convert hopper.hdf5 hopper-buffer": "a dataset becomes a replay buffer on disk",
+        "rlds2buf convert hopper.hdf5 hopper-rlds --to rlds --min-return 1000": "or another dataset, filtered",
+    },
+)
 @source_arguments
-@click.argument("target", metavar="DST")
+@path_argument("target", metavar="DST")
 @click.option(
     "--to",
     type=click.Choice(["buffer", "rlds", "minari", "d4rl", "reverb-checkpoint"]),
@@ -74,7 +82,7 @@ def command(
     as_json: bool,
     **choices: Any,
 ) -> None:
-    """Write SRC, checked, as DST.
+    """Validate SRC and convert it to DST.
 
     DST becomes a folder that `rlds2buf sample` and load_buffer() open, or what --to says: an RLDS folder, a Minari
     dataset, a D4RL file, or a folder from which a Reverb server starts.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlds2buf.cli.arguments import json_flag, open_source, source_arguments
+from rlds2buf.cli.command import Command
 from rlds2buf.cli.output import number, print_json, print_table, size
-from rlds2buf.cli.source_command import SourceCommand
 
 if TYPE_CHECKING:
     from rlds2buf.summary import Summary
@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("inspect", cls=SourceCommand, short_help="Show what SRC holds.")
+@click.command(
+    "inspect",
+    cls=Command,
+    short_help="Show what SRC holds.",
+    examples={
+        "rlds2buf inspect hopper.hdf5": "format, counts, fields, returns, how episodes end",
+        "rlds2buf inspect bridge_dataset --split 'train[:10%]' --json": "of a part, as JSON",
+    },
+)
 @source_arguments
 @json_flag
 def command(source: str, how: dict[str, Any], as_json: bool) -> None:

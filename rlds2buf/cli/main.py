@@ -12,7 +12,7 @@ from typing import TextIO
 import click
 
 from rlds2buf import __version__
-from rlds2buf.cli import convert, failures, inspect, output, push, sample, serve, validate
+from rlds2buf.cli import convert, demo, failures, inspect, output, push, sample, serve, validate
 from rlds2buf.errors import SinkError
 from rlds2buf.interruption import watched
 
@@ -32,18 +32,23 @@ class _Commands(click.Group):
             formatter.write_dl([(str(code), meaning) for code, meaning in failures.MEANINGS.items()])
         formatter.write_paragraph()
         formatter.write_text("RLDS2BUF_DEBUG=1 in the environment shows where an error came from.")
+        with formatter.section("Examples"):
+            indent = f"{'':{formatter.current_indent}}"
+            formatter.write(f"{indent}rlds2buf demo && rlds2buf inspect cartpole.hdf5\n")
+            formatter.write(f"{indent}rlds2buf convert cartpole.hdf5 cartpole-buffer\n")
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="rlds2buf")
 def cli() -> None:
-    """Logged reinforcement-learning data into replay buffers and from one format into another, right and fast.
+    """Turn logged RL data into replay buffers you can train from, and from one format into another.
 
-    SRC is a dataset: a path, or reverb://HOST:PORT/TABLE. Its format is told by looking.
+    SRC is a dataset: a path, or reverb://HOST:PORT/TABLE. Its format is detected automatically.
     """
 
 
-for command in (inspect.command, validate.command, convert.command, push.command, serve.command, sample.command):
+_COMMANDS = (inspect, validate, convert, push, serve, sample, demo)
+for command in (module.command for module in _COMMANDS):
     cli.add_command(command)
 
 
@@ -54,13 +59,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rlds2buf, version ...
     0
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller, as by `>&-`
             setattr(sys, name, open(os.devnull, "w"))
     try:
         with watched():
-            code = _run(given)
+            code = _completion() if _COMPLETE in os.environ else _run(given)
             sys.stdout.flush()
             return code
     except BrokenPipeError:
@@ -77,6 +82,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _let_go_of(sys.stderr)
 
 
+_COMPLETE = "_RLDS2BUF_COMPLETE"
+
+
+def _completion() -> int:
+    """What a shell's completion asks for: the script to load, or the words that fit."""
+    from click.shell_completion import shell_complete
+
+    return shell_complete(cli, {}, "rlds2buf", _COMPLETE, os.environ[_COMPLETE])
+
+
 def _let_go_of(stream: TextIO) -> None:
     """The reader (head, less) has gone, or the disk is full; keep the interpreter's own flush at exit quiet."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
@@ -89,9 +104,6 @@ def _run(given: list[str]) -> int:
         OSError: standard output can't be written; BrokenPipeError, because nobody reads it any more.
     """
     try:
-        if not given:  # versions of click differ in what they do then
-            _complain(cli.get_help(click.Context(cli, info_name="rlds2buf")))
-            return failures.USAGE
         with cli.make_context("rlds2buf", given) as ctx:
             cli.invoke(ctx)
         code = 0

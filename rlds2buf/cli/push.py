@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlds2buf.cli.arguments import json_flag, nonfinite_flag, open_source, source_arguments
+from rlds2buf.cli.command import Command
 from rlds2buf.cli.output import number, print_json, print_table
 from rlds2buf.cli.reverb_arguments import invalid_option, pattern_options
-from rlds2buf.cli.source_command import SourceCommand
 
 if TYPE_CHECKING:
     from rlds2buf.push import PushReport
@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 __all__ = ["command", "print_report"]
 
 
-@click.command("push", cls=SourceCommand, short_help="Push SRC, checked, into a Reverb table.")
+@click.command(
+    "push",
+    cls=Command,
+    short_help="Validate SRC and push it to a Reverb table.",
+    examples={
+        "rlds2buf push hopper.hdf5 --server localhost:8123 --table replay": "two-step trajectories, as TF-Agents' own",
+        "rlds2buf push hopper.hdf5 --server a:8123 --table replay --resume push.journal": "so that it can be resumed",
+    },
+)
 @source_arguments
 @click.option(
     "--server", "servers", multiple=True, required=True, metavar="HOST:PORT", help="Where Reverb runs; may be repeated."
@@ -47,7 +55,7 @@ def command(
     as_json: bool,
     **choices: Any,
 ) -> None:
-    """Push SRC, checked, into a table of running Reverb servers; again, and nothing is doubled.
+    """Validate SRC and push it to a table of running Reverb servers. Pushing it again doubles nothing.
 
     Needs neither TensorFlow nor dm-reverb.
     """

@@ -8,19 +8,28 @@ from typing import Any
 import click
 
 from rlds2buf.cli.arguments import json_flag
+from rlds2buf.cli.command import Command, path_argument
 from rlds2buf.cli.output import describe_columns, number, print_json, print_table
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError, SourceError, SourceNotFound
 
 __all__ = ["command"]
 
 
-@click.command("sample", short_help="Draw a batch from a saved buffer.")
-@click.argument("buffer", metavar="BUFFER")
+@click.command(
+    "sample",
+    cls=Command,
+    short_help="Draw a batch from a saved buffer.",
+    examples={
+        "rlds2buf sample hopper-buffer -n 256 --n-step 3 --gamma 0.99": "three-step transitions",
+        "rlds2buf sample hopper-buffer -n 16 --sequence-length 8 --seed 0": "sequences, the same ones each time",
+    },
+)
+@path_argument("buffer", metavar="BUFFER")
 @click.option("-n", "--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="How many items.")
 @click.option("--n-step", type=click.IntRange(min=1), default=1, show_default=True, help="Steps per transition.")
 @click.option("--gamma", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Discount per step.")
 @click.option("--sequence-length", type=click.IntRange(min=1), help="Sequences of so many steps, not transitions.")
-@click.option("--seed", type=int, help="Of the draws; the same seed gives the same batch.")
+@click.option("--seed", type=int, help="Random seed; the same seed gives the same batch.")
 @json_flag
 def command(buffer: str, batch_size: int, seed: int | None, as_json: bool, **view: Any) -> None:
     """Draw a batch from a saved buffer, and show what a learner would get.

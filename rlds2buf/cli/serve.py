@@ -10,15 +10,23 @@ from typing import Any
 import click
 
 from rlds2buf.cli.arguments import json_flag, nonfinite_flag, open_source, source_arguments
+from rlds2buf.cli.command import Command
 from rlds2buf.cli.output import print_json, print_table
 from rlds2buf.cli.push import print_report
 from rlds2buf.cli.reverb_arguments import invalid_option, pattern_options, table_options
-from rlds2buf.cli.source_command import SourceCommand
 
 __all__ = ["command"]
 
 
-@click.command("serve", cls=SourceCommand, short_help="Start a Reverb server, and fill a table with SRC.")
+@click.command(
+    "serve",
+    cls=Command,
+    short_help="Start a Reverb server with a table filled from SRC.",
+    examples={
+        "rlds2buf serve hopper.hdf5 --table replay --port 8123": "fill a table, and serve until Ctrl-C",
+        "rlds2buf serve hopper.hdf5 --sampler prioritized --sequence-length 16": "sequences, sampled by priority",
+    },
+)
 @source_arguments
 @table_options
 @pattern_options

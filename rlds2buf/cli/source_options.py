@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rlds2buf.cli.source_command import SectionOption
+from rlds2buf.cli.command import SectionOption
 
 __all__ = ["OPTIONS", "collect"]
 

@@ -7,20 +7,28 @@ from typing import Any
 import click
 
 from rlds2buf.cli.arguments import json_flag, nonfinite_flag, open_source, source_arguments
+from rlds2buf.cli.command import Command
 from rlds2buf.cli.failures import INVALID
 from rlds2buf.cli.output import print_json
-from rlds2buf.cli.source_command import SourceCommand
 
 __all__ = ["command"]
 
 
-@click.command("validate", cls=SourceCommand, short_help="Say what in SRC breaks which rule, and where.")
+@click.command(
+    "validate",
+    cls=Command,
+    short_help="Check every episode and report broken rules.",
+    examples={
+        "rlds2buf validate hopper.hdf5": "every broken rule, with file, episode, step and field",
+        "rlds2buf validate logs.csv --map 'observation=obs_*' --json": "of a log with column names of its own",
+    },
+)
 @source_arguments
 @nonfinite_flag
 @json_flag
 @click.pass_context
 def command(ctx: click.Context, source: str, how: dict[str, Any], allow_nonfinite: bool, as_json: bool) -> None:
-    """Check every episode, and say what breaks which rule: file, episode, step, field.
+    """Check every episode and report broken rules, each with file, episode, step and field.
 
     Exits with 1 if there are errors; warnings are allowed.
     """

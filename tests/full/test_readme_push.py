@@ -31,9 +31,9 @@ def test_serve_then_push(tmp_path: Path) -> None:
         for line in block.splitlines()
     )
     assert serve[3] == "serve" and push[3] == "push"
-    log = [sys.executable, ROOT / "scripts" / "log_episodes.py", "cartpole.hdf5"]
-    subprocess.run(log, cwd=tmp_path, check=True, timeout=120, capture_output=True)
     how = {"cwd": tmp_path, "env": {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}}
+    demo = [sys.executable, "-m", "rlds2buf", "demo"]
+    subprocess.run(demo, check=True, timeout=120, capture_output=True, **how)
     server = subprocess.Popen([*serve, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **how)
     try:
         assert server.stdout is not None

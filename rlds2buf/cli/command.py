@@ -1,15 +1,16 @@
-"""A command that reads a dataset: help in sections, and options that take several values."""
+"""A command of ours: help in sections that ends with examples, and options that take several values."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-__all__ = ["SectionOption", "SourceCommand", "spread"]
+__all__ = ["Command", "SectionOption", "path_argument", "spread"]
 
 
 class SectionOption(click.Option):
@@ -26,8 +27,31 @@ class SectionOption(click.Option):
         self.several = several
 
 
-class SourceCommand(click.Command):
-    """A click command whose options may be :class:`SectionOption`."""
+def path_argument(name: str, **settings: Any) -> Any:
+    """An argument for which a shell completes file names."""
+
+    def complete(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
+
+    return click.argument(name, shell_complete=complete, **settings)
+
+
+class Command(click.Command):
+    """A click command whose options may be :class:`SectionOption`.
+
+    Args:
+        examples: command lines and what each does, which the help ends with.
+    """
+
+    def __init__(self, *args: Any, examples: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples, each under what it does; never wrapped, so that they can be copied."""
+        with formatter.section("Examples"):
+            for line, what in self.examples.items():
+                formatter.write(f"{'':{formatter.current_indent}}# {what}\n{'':{formatter.current_indent}}{line}\n")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The plain options first, then a section for each heading."""
