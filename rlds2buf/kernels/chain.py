@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numba
+from rlds2buf.kernels.compiled import compiled
 
 __all__ = ["BREAK", "CODE", "LINKED", "TERMINATED", "finish", "walk"]
 
@@ -19,7 +19,7 @@ LINKED = 1 << 7
 """Flag: the successor is not the next slot; ``links`` says which."""
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def walk(flags, links, starts, out, steps):  # type: ignore[no-untyped-def]
     """Follow each chain for up to T rows, stopping at an end, a break, before a row that left, and at T.
 
@@ -58,7 +58,7 @@ def walk(flags, links, starts, out, steps):  # type: ignore[no-untyped-def]
             out[i, k] = slot
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def finish(flags, discount, gamma, steps, bootstrap):  # type: ignore[no-untyped-def]
     """Turn gathered one-step data into what a batch says of them.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numba
-
 from rlds2buf.kernels.chain import BREAK, CODE, LINKED
+from rlds2buf.kernels.compiled import compiled
 
 __all__ = ["note_links", "walk_back"]
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def walk_back(flags, links, back, oldest, starts, out, steps):  # type: ignore[no-untyped-def]
     """Go up to B rows back from each start, stopping at the start of its episode and at the oldest row.
 
@@ -44,7 +43,7 @@ def walk_back(flags, links, back, oldest, starts, out, steps):  # type: ignore[n
             out[i, k] = starts[i]
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def _before(flags, links, back, oldest, slot):  # type: ignore[no-untyped-def]
     """The slot of the row that goes on to this one, or -1."""
     capacity = flags.shape[0]
@@ -61,7 +60,7 @@ def _before(flags, links, back, oldest, slot):  # type: ignore[no-untyped-def]
     return before
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def note_links(flags, links, slots, back):  # type: ignore[no-untyped-def]
     """Enter the linked ones of some rows as what comes before the rows that their links lead to.
 

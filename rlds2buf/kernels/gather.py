@@ -9,9 +9,10 @@ dtype and nesting.
 
 from __future__ import annotations
 
-import numba
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+
+from rlds2buf.kernels.compiled import compiled
 
 __all__ = ["ALIGN", "AT_LAST", "AT_SLOT", "BEHIND_LAST", "BEHIND_SLOT", "gather_rows"]
 
@@ -36,7 +37,7 @@ def _copy(typingctx, target, source, size):  # type: ignore[no-untyped-def]  # n
     return types.void(types.int64, types.int64, types.int64), codegen
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def gather_rows(addresses, row_bytes, choice, slots, last, capacity, out, offsets):  # type: ignore[no-untyped-def]
     """Copy one row of every column for every item of a batch.
 
@@ -66,7 +67,7 @@ def gather_rows(addresses, row_bytes, choice, slots, last, capacity, out, offset
     return skip
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def _gather_column(to, of, size, rows, behind, capacity):  # type: ignore[no-untyped-def]
     if size >= 128:
         for i in range(rows.shape[0]):
@@ -87,7 +88,7 @@ def _gather_column(to, of, size, rows, behind, capacity):  # type: ignore[no-unt
         _gather_short(to, of, size, 1, rows, behind, capacity)
 
 
-@numba.njit(nogil=True, cache=True, inline="always")
+@compiled(inline="always")
 def _gather_short(to, of, size, width, rows, behind, capacity):  # type: ignore[no-untyped-def]
     """Copy rows of `width` to ``2 * width`` bytes by two moves of `width`, a constant, that may overlap."""
     for i in range(rows.shape[0]):
@@ -97,6 +98,6 @@ def _gather_short(to, of, size, width, rows, behind, capacity):  # type: ignore[
         _copy(target + size - width, source + size - width, width)
 
 
-@numba.njit(nogil=True, cache=True, inline="always")
+@compiled(inline="always")
 def _row(row, capacity):  # type: ignore[no-untyped-def]
     return 0 if row == capacity else row

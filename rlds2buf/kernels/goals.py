@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numba
-
 from rlds2buf.kernels.chain import TERMINATED
+from rlds2buf.kernels.compiled import compiled
 
 __all__ = ["judge", "put"]
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def put(first, second, start, values, chosen):  # type: ignore[no-untyped-def]
     """Copy rows of `values` ``[B, n]`` into two arrays ``[B, m]`` from column `start` on, where ``chosen [B] bool``."""
     for i in range(chosen.shape[0]):
@@ -19,7 +18,7 @@ def put(first, second, start, values, chosen):  # type: ignore[no-untyped-def]
                 second[i, start + j] = values[i, j]
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def judge(chosen, rewards, met, gamma, reward, is_done, discount, bootstrap):  # type: ignore[no-untyped-def]
     """Write rewards and ends; :func:`rlds2buf.views.hindsight.judge_numpy` says how."""
     for i in range(chosen.shape[0]):

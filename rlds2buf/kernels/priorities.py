@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from rlds2buf.kernels.compiled import compiled
 from rlds2buf.kernels.prefetch import prefetch
 from rlds2buf.kernels.sum_tree import descend, refresh, sum_before
 
 __all__ = ["draw_prioritized", "update_priorities"]
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def draw_prioritized(nodes, offsets, first, priority, uniforms, count, beta, least, slots, facts):  # type: ignore[no-untyped-def]
     """Draw leaves and say what their importance is.
 
@@ -53,7 +53,7 @@ def draw_prioritized(nodes, offsets, first, priority, uniforms, count, beta, lea
         facts[1, i] = priority[slots[i]]
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def update_priorities(nodes, offsets, priority, slots, values, alpha, eps):  # type: ignore[no-untyped-def]
     """Set raw priorities to ``values + eps`` and the tree accordingly; returns the largest set.
 

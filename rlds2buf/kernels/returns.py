@@ -8,13 +8,14 @@ arrays are.  Values of successors are never read where a step terminates, so the
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from rlds2buf.kernels.compiled import compiled
 
 __all__ = ["discounted", "gae", "vtrace"]
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def discounted(reward, successor, end, gamma, out):  # type: ignore[no-untyped-def]
     """Fill `out` with ``reward + gamma * out[t + 1]``; a cut step has ``successor`` for ``out[t + 1]``."""
     steps, streams = reward.shape
@@ -30,7 +31,7 @@ def discounted(reward, successor, end, gamma, out):  # type: ignore[no-untyped-d
             out[t, b] = total
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def gae(reward, value, successor, end, gamma, decay, advantage, target):  # type: ignore[no-untyped-def]
     """Fill `advantage` with GAE and `target` with ``advantage + value``; ``decay`` is ``gamma * lam``."""
     steps, streams = reward.shape
@@ -48,7 +49,7 @@ def gae(reward, value, successor, end, gamma, decay, advantage, target):  # type
             target[t, b] = total + here
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def vtrace(  # type: ignore[no-untyped-def]
     reward, value, successor, ratio, end, gamma, lam, rho_bar, c_bar, advantage, target, rho
 ):

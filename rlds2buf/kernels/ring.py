@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numba
+from rlds2buf.kernels.compiled import compiled
 
 __all__ = ["draw_uniform", "keys_of"]
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def draw_uniform(ring, head, count, uniforms, slots, facts):  # type: ignore[no-untyped-def]
     """Fill `slots` with the ring's entries at uniform positions.
 
@@ -29,7 +29,7 @@ def draw_uniform(ring, head, count, uniforms, slots, facts):  # type: ignore[no-
         facts[2, i] = 1.0
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def keys_of(slots, capacity, oldest_slot, oldest_key, keys):  # type: ignore[no-untyped-def]
     """Fill `keys` ``[B] uint64`` with those of rows in a ring, whose oldest row and key are given."""
     for i in range(slots.shape[0]):

@@ -8,9 +8,8 @@ look-up serves both.
 
 from __future__ import annotations
 
-import numba
-
 from rlds2buf.kernels.chain import BREAK, CODE, LINKED
+from rlds2buf.kernels.compiled import compiled
 
 __all__ = ["EPISODE", "FINAL", "FUTURE", "chain_rows", "pick_rows", "scan_runs"]
 
@@ -21,7 +20,7 @@ FINAL_ROW = 3
 OWN_NEXT = 1 << 5
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def _lacks_next(flags, slot):  # type: ignore[no-untyped-def]
     """Whether the row's next observation is a placeholder: a final row that carries BREAK."""
     if flags[slot] & OWN_NEXT:
@@ -32,7 +31,7 @@ def _lacks_next(flags, slot):  # type: ignore[no-untyped-def]
     return flags[following] & CODE == FINAL_ROW and flags[following] & BREAK != 0
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def scan_runs(flags, slot, start, stop, first, runs):  # type: ignore[no-untyped-def]
     """Find the runs of rows that are followed, if at all, by the next row.
 
@@ -69,7 +68,7 @@ def scan_runs(flags, slot, start, stop, first, runs):  # type: ignore[no-untyped
     return count
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def chain_rows(flags, links, slots, place, members, runs):  # type: ignore[no-untyped-def]
     """Put the rows of each chain side by side, chains in the order of their first rows.
 
@@ -114,7 +113,7 @@ def chain_rows(flags, links, slots, place, members, runs):  # type: ignore[no-un
     return count
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def pick_rows(  # type: ignore[no-untyped-def]
     slots, capacity, oldest_slot, oldest_key, place, members, position, runs, uniforms, ratio, strategy, least, out
 ):
@@ -167,7 +166,7 @@ def pick_rows(  # type: ignore[no-untyped-def]
         out[1, i] = 1
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def _run_of(runs, at, guess):  # type: ignore[no-untyped-def]
     """The run that holds a position, looked for from a guess outwards: runs of about equal length are found at once."""
     step = 1
@@ -192,7 +191,7 @@ def _run_of(runs, at, guess):  # type: ignore[no-untyped-def]
     return low
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def _first_held(members, position, first, at, oldest_key):  # type: ignore[no-untyped-def]
     """The first position from `first` to `at` whose row is still held: within a run, the oldest leave first."""
     low, high = first, at

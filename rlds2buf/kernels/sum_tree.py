@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 
-import numba
 import numpy as np
 
+from rlds2buf.kernels.compiled import compiled
 from rlds2buf.kernels.prefetch import prefetch
 
 __all__ = ["FANOUT", "SumTree", "descend", "refresh", "refresh_least", "sum_before", "write_leaves"]
@@ -19,7 +19,7 @@ __all__ = ["FANOUT", "SumTree", "descend", "refresh", "refresh_least", "sum_befo
 FANOUT = 16
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def refresh(nodes, offsets, indices):  # type: ignore[no-untyped-def]
     """Recompute all ancestors of the leaves ``indices [K] int64``, level by level.
 
@@ -44,7 +44,7 @@ def refresh(nodes, offsets, indices):  # type: ignore[no-untyped-def]
             nodes[here + parent] = total
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def refresh_least(nodes, offsets, indices):  # type: ignore[no-untyped-def]
     """As :func:`refresh`, with the smallest child in place of the sum."""
     shift = 1
@@ -64,7 +64,7 @@ def refresh_least(nodes, offsets, indices):  # type: ignore[no-untyped-def]
             nodes[here + parent] = least
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def write_leaves(nodes, offsets, indices, values):  # type: ignore[no-untyped-def]
     """Set leaves, the last of repeated indices winning, and their ancestors."""
     for i in range(indices.shape[0]):
@@ -72,7 +72,7 @@ def write_leaves(nodes, offsets, indices, values):  # type: ignore[no-untyped-de
     refresh(nodes, offsets, indices)
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def descend(nodes, offsets, targets, out):  # type: ignore[no-untyped-def]
     """Find for each target the leaf whose cumulative interval holds it.
 
@@ -112,7 +112,7 @@ def descend(nodes, offsets, targets, out):  # type: ignore[no-untyped-def]
                 prefetch(family + 64)
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def _last_positive(nodes, start):  # type: ignore[no-untyped-def]
     for j in range(FANOUT - 1, -1, -1):
         if nodes[start + j] > 0.0:
@@ -120,7 +120,7 @@ def _last_positive(nodes, start):  # type: ignore[no-untyped-def]
     return 0
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def sum_before(nodes, offsets, index):  # type: ignore[no-untyped-def]
     """The sum of the leaves in front of leaf `index`."""
     total = 0.0

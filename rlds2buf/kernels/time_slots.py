@@ -7,8 +7,9 @@ dense list, so that drawing one is one look-up.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from rlds2buf.kernels.compiled import compiled
 
 __all__ = ["collect", "enter", "find", "forget_rows", "forget_times", "holds_agent", "tally"]
 
@@ -16,7 +17,7 @@ ALIVE, FREE, SERIAL = 0, 1, 2
 """Places in `counts`: slots that hold rows, slots that can be used, and the number of the slot to come."""
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def _home(episode, time, size):  # type: ignore[no-untyped-def]
     """Where a slot's entry is looked for first: a mix of both numbers (the finaliser of MurmurHash3)."""
     word = np.uint64(episode) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(time)
@@ -28,7 +29,7 @@ def _home(episode, time, size):  # type: ignore[no-untyped-def]
     return np.int64(word & np.uint64(size - 1))
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def _look(table, slots, episode, time):  # type: ignore[no-untyped-def]
     """The table's entry of a slot, or the empty one where it belongs."""
     at = _home(episode, time, table.shape[0])
@@ -37,14 +38,14 @@ def _look(table, slots, episode, time):  # type: ignore[no-untyped-def]
     return at
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def find(table, slots, episodes, times, out):  # type: ignore[no-untyped-def]
     """Fill `out` ``[n] int64`` with the slots of these episodes and times, -1 where there is none."""
     for i in range(episodes.shape[0]):
         out[i] = table[_look(table, slots, episodes[i], times[i])]
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def holds_agent(heads, rows, first, stop, found, agents):  # type: ignore[no-untyped-def]
     """The first i whose slot ``found[i]`` has a row of agent ``agents[i]`` among the rows `first` to `stop`, or -1."""
     for i in range(found.shape[0]):
@@ -58,7 +59,7 @@ def holds_agent(heads, rows, first, stop, found, agents):  # type: ignore[no-unt
     return -1
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def enter(table, slots, heads, alive, place, free, counts, rows, episodes, times, agents, which):  # type: ignore[no-untyped-def]
     """Put rows into their slots, making those that are not there.
 
@@ -96,7 +97,7 @@ def enter(table, slots, heads, alive, place, free, counts, rows, episodes, times
         heads[slot] = row
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def _forget(table, slots, heads, alive, place, free, counts, rows, slot):  # type: ignore[no-untyped-def]
     """Let go of a slot and of what it says of its rows."""
     row = heads[slot]
@@ -123,7 +124,7 @@ def _forget(table, slots, heads, alive, place, free, counts, rows, slot):  # typ
     table[gap] = -1
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def forget_rows(table, slots, heads, alive, place, free, counts, rows, first, capacity, start, stop):  # type: ignore[no-untyped-def]
     """Let go of the slots of rows with keys `start` to `stop` of the buffer whose rows begin at `first`."""
     for key in range(start, stop):
@@ -132,7 +133,7 @@ def forget_rows(table, slots, heads, alive, place, free, counts, rows, first, ca
             _forget(table, slots, heads, alive, place, free, counts, rows, slot)
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def forget_times(table, slots, heads, alive, place, free, counts, rows, episodes, times):  # type: ignore[no-untyped-def]
     """Let go of the slots of these episodes and times, where there are such."""
     for i in range(episodes.shape[0]):
@@ -141,7 +142,7 @@ def forget_times(table, slots, heads, alive, place, free, counts, rows, episodes
             _forget(table, slots, heads, alive, place, free, counts, rows, slot)
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def tally(heads, rows, owner, drawn, totals):  # type: ignore[no-untyped-def]
     """Fill ``totals [P] int64`` with how many rows of each owner the slots ``drawn [n]`` have together."""
     totals[:] = 0
@@ -152,7 +153,7 @@ def tally(heads, rows, owner, drawn, totals):  # type: ignore[no-untyped-def]
             row = rows[row, 1]
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def collect(heads, rows, owner, drawn, ends, out, position):  # type: ignore[no-untyped-def]
     """List the rows of drawn slots: owner by owner, slot by slot, in the order in which they came.
 
