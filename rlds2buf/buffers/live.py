@@ -17,7 +17,7 @@ from rlds2buf.buffers.saving import MemoryColumns, write_tables
 from rlds2buf.buffers.state import describe
 from rlds2buf.errors import SinkError, SnapshotCorrupt, SnapshotExists
 from rlds2buf.files.blob_file import SavedBlobs
-from rlds2buf.files.manifest import read_manifest, write_manifest
+from rlds2buf.files.manifest import inside, read_manifest, write_manifest
 
 if TYPE_CHECKING:
     from rlds2buf.buffers.buffer import Buffer
@@ -156,10 +156,11 @@ def live_blobs(folder: Path, manifest: Mapping[str, Any], arrays: dict[str, np.n
     found = {}
     try:
         for name, listed in (manifest.get("segments") or {}).items():
-            segments = [Segment(folder / file, int(start), int(size), int(at)) for file, start, size, at in listed]
+            # Files of segments get removed, too.
+            segments = [
+                Segment(inside(folder, file), int(start), int(size), int(at)) for file, start, size, at in listed
+            ]
             for segment in segments:
-                if folder.resolve() not in segment.path.resolve().parents:  # files of segments get removed
-                    raise SnapshotCorrupt(f"{segment.path}: outside of the folder")
                 if segment.path.stat().st_size < segment.offset + segment.size:
                     raise SnapshotCorrupt(f"{segment.path}: the file is shorter than the manifest says")
             found[str(name)] = LiveBlobs(folder / "unnamed", arrays.pop(f"{name}/places"), segments)

@@ -25,7 +25,7 @@ from rlds2buf.buffers.policies import Agents, checked_settings
 from rlds2buf.buffers.snapshot import _Folder, load_buffer, save_buffer
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError
 from rlds2buf.files.column_file import checksum, open_column
-from rlds2buf.files.manifest import read_manifest
+from rlds2buf.files.manifest import inside, read_manifest
 from rlds2buf.files.partial import plain_json
 
 __all__ = ["get_state", "load", "save", "set_state"]
@@ -101,7 +101,7 @@ def load(folder: Path, manifest: Mapping[str, Any], *, seed: int | None, verify:
     """
     mapping = functions.pop("policy_mapping", None)
     try:
-        data = folder / manifest["data"]
+        data = manifest["data"]
         saved = manifest["policy_mapping"]
         if saved == "function" and mapping is None:
             raise SnapshotError(f"{folder}: functions are not saved: use load_buffer(path, policy_mapping=...)")
@@ -109,13 +109,17 @@ def load(folder: Path, manifest: Mapping[str, Any], *, seed: int | None, verify:
         own, *children = np.random.SeedSequence(seed).spawn(len(manifest["policies"]) + 1)
         buffers = {}
         for (name, place), child in zip(manifest["policies"].items(), children, strict=True):
-            needs = functions if str(read_manifest(data / place).get("kind")).startswith("hindsight") else {}
+            own_folder = inside(folder, data, place)
+            kind = str(read_manifest(own_folder).get("kind"))
+            if kind == "multi_agent":
+                raise SnapshotCorrupt(f"{own_folder}: a policy's buffer, but its manifest is of several agents")
+            needs = functions if kind.startswith("hindsight") else {}
             number: Any = child if seed is not None else None
-            buffers[str(name)] = load_buffer(data / place, seed=number, verify=verify, **needs)
+            buffers[str(name)] = load_buffer(own_folder, seed=number, verify=verify, **needs)
         settings = dict(manifest["settings"])
         checked_settings(**settings)
         buffer = MultiAgentBuffer(buffers, settings, Agents(buffers, mapping), np.random.default_rng(own))
-        arrays = {entry["name"]: _column(data, entry) for entry in manifest["columns"]}
+        arrays = {entry["name"]: _column(inside(folder, data, entry["file"]), entry) for entry in manifest["columns"]}
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
         raise SnapshotCorrupt(f"{folder}: the manifest does not fit together: {cause!r}") from cause
     if functions and not any(one.kind.startswith("hindsight") for one in buffers.values()):
@@ -180,8 +184,8 @@ def _restore(buffer: MultiAgentBuffer, state: Mapping[str, Any], arrays: Mapping
         buffer._lockstep.next_slot = next_slot
 
 
-def _column(data: Path, entry: Mapping[str, Any]) -> np.ndarray:
-    array = open_column(data / entry["file"], tuple(entry["shape"]), entry["dtype"])
+def _column(file: Path, entry: Mapping[str, Any]) -> np.ndarray:
+    array = open_column(file, tuple(entry["shape"]), entry["dtype"])
     if checksum(array) != entry["crc32c"]:
-        raise SnapshotCorrupt(f"{data / entry['file']}: its checksum does not match, it was changed or damaged")
+        raise SnapshotCorrupt(f"{file}: its checksum does not match, it was changed or damaged")
     return np.array(array)

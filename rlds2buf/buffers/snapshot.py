@@ -44,7 +44,7 @@ from rlds2buf.errors import SinkError, SnapshotCorrupt, SnapshotError
 from rlds2buf.files.blob_file import BlobFile
 from rlds2buf.files.column_file import ColumnFile, checksum, open_column
 from rlds2buf.files.durable import sync_folder
-from rlds2buf.files.manifest import is_buffer, read_manifest, write_manifest
+from rlds2buf.files.manifest import inside, is_buffer, read_manifest, write_manifest
 from rlds2buf.files.partial import PartialFolder, plain_json
 from rlds2buf.kernels.chain import CODE
 
@@ -107,9 +107,9 @@ def load_buffer(
     if "policy_mapping" in functions:
         raise TypeError(f"{folder}: the buffer takes no policy_mapping, for it is of one agent")
     try:
-        data = folder / manifest["data"]
+        data = manifest["data"]
         entries = {
-            entry["name"]: (data / entry["file"], tuple(entry["shape"]), entry["dtype"], entry["crc32c"])
+            entry["name"]: (inside(folder, data, entry["file"]), tuple(entry["shape"]), entry["dtype"], entry["crc32c"])
             for entry in manifest["columns"]
         }
         spec = StepSpec.from_json(manifest["spec"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import crc32c
 from rlds2buf.errors import SnapshotCorrupt, SnapshotTooNew, SourceNotFound
 from rlds2buf.files.durable import replace_text
 
-__all__ = ["FORMAT", "VERSION", "is_buffer", "read_manifest", "write_manifest"]
+__all__ = ["FORMAT", "VERSION", "inside", "is_buffer", "read_manifest", "write_manifest"]
 
 FORMAT = "rlds2buf-buffer"
 VERSION = 2
@@ -63,6 +64,37 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if body.pop("checksum", None) != _checksum(body):
         raise SnapshotCorrupt(f"{folder / _NAME}: its checksum does not match, it was changed or damaged")
     return body
+
+
+def inside(folder: Path, *names: Any) -> Path:
+    """The file or folder that a manifest names, which must lie in the buffer's own folder.
+
+    A manifest comes with data from anywhere, and what it names is read, and written where the buffer goes
+    on in place; so names lead neither up nor elsewhere, links in the file system included.
+
+    Args:
+        folder: of the buffer.
+        names: as the manifest has them, to be joined.
+
+    Raises:
+        SnapshotCorrupt: it is no name, leads out of the folder, or is neither a file nor a folder.
+
+    >>> str(inside(Path("buffer"), "data-1f3a", "000-action.npy"))
+    'buffer/data-1f3a/000-action.npy'
+    """
+    if not all(isinstance(name, str) and "\0" not in name for name in names):
+        raise SnapshotCorrupt(f"{folder / _NAME}: no name of a file: {names!r:.200}")
+    path = folder.joinpath(*names)
+    own = os.path.realpath(folder)
+    away = any(os.path.isabs(name) or ".." in Path(name).parts for name in names)
+    if away or os.path.commonpath([own, os.path.realpath(path)]) != own:
+        raise SnapshotCorrupt(
+            f"{folder / _NAME}: it names {os.path.join(*names)}, which leads out of the buffer's folder; "
+            "a saved buffer has all of its files inside"
+        )
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise SnapshotCorrupt(f"{path}: neither a file nor a folder")
+    return path
 
 
 def is_buffer(folder: Path) -> bool:

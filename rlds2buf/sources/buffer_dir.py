@@ -24,7 +24,7 @@ from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, Rlds2bufError, SnapshotError, SourceFormatError
 from rlds2buf.files.blob_file import SavedBlobs
 from rlds2buf.files.column_file import checksum, open_column
-from rlds2buf.files.manifest import read_manifest
+from rlds2buf.files.manifest import inside, read_manifest
 from rlds2buf.sources.base import Source
 from rlds2buf.sources.fingerprint import fingerprint_files
 from rlds2buf.wire.decode_pool import DecodePool, PendingFrames
@@ -272,7 +272,8 @@ class _Column:
 
     @classmethod
     def of(cls, folder: Path, manifest: Mapping[str, Any], entry: Mapping[str, Any]) -> _Column:
-        path, shape = folder / manifest["data"] / entry["file"], tuple(int(n) for n in entry["shape"])
+        path = inside(folder, manifest["data"], entry["file"])
+        shape = tuple(int(n) for n in entry["shape"])
         array = open_column(path, shape, entry["dtype"])
         return cls(path, shape, array.dtype, entry["crc32c"], int(getattr(array, "offset", 0)))
 
