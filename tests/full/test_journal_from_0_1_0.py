@@ -1,0 +1,40 @@
+"""The journal of a push by version 0.1.0 is continued, and the items have the keys that it gave them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import rlds2buf
+from tests.data import ROOT
+from tests.full.quiet import reverb
+
+LEFT = ROOT / "tests" / "from_0_1_0"
+
+
+def test_it_is_continued_under_the_same_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(LEFT / "source.hdf5", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    keys = json.loads((LEFT / "push_keys.json").read_text())
+    lines = [json.loads(line) for line in (LEFT / "push.journal").read_text().splitlines()]
+    with rlds2buf.open_source("source.hdf5") as source, rlds2buf.serve(source, "replay") as serving:
+        client = reverb.Client(serving.address)
+        assert {int(s[0].info.key) for s in client.sample("replay", num_samples=40 * len(keys))} == set(keys)
+        # As if the earlier push had been into this very server, and had been cut off after six episodes.
+        rlds2buf.push(source, serving.address, "replay", resume="new.journal")
+        state = next(
+            found for found in map(json.loads, Path("new.journal").read_text().splitlines()) if "state" in found
+        )
+        items = sum(episode.num_transitions for episode in list(source)[:6])
+        cut = [
+            {**lines[0], "servers": [serving.address]},
+            {**lines[1], **{name: state[name] for name in ("state", "size", "inserted")}},
+            {"server": 0, "episodes": [[0, 6]], "items": items},
+        ]
+        Path("push.journal").write_text("".join(f"{json.dumps(line)}\n" for line in cut))
+        report = rlds2buf.push(source, serving.address, "replay", resume="push.journal")
+        assert report.resumed == items and report.acknowledged == len(keys) - items
+        assert client.server_info()["replay"].current_size == len(keys)
