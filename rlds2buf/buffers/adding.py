@@ -39,6 +39,7 @@ def prepare(
     source_id: int | Sequence[int] | np.ndarray = 0,
     priorities: npt.ArrayLike | None = None,
     consecutive: bool = True,
+    check_limits: bool = False,
 ) -> Prepared:
     """Bring what ``Buffer.add`` was given into the form it is stored in; nothing changes yet.
 
@@ -52,6 +53,8 @@ def prepare(
     blocks = buffer._intake.blocks(data, source_id)
     for block in blocks:
         buffer._remover.refuse(block)
+        if check_limits:
+            buffer._allowed.refuse(block)
     if not consecutive:
         blocks = [block.apart() for block in blocks]
     if priorities is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlds2buf.buffers import adding
+from rlds2buf.buffers.allowed import Allowed
 from rlds2buf.buffers.contents import Contents
 from rlds2buf.buffers.drawing import Drawing
 from rlds2buf.buffers.hindsight import Hindsight
@@ -82,6 +84,10 @@ class Buffer(Sampling, Saved):
             hindsight.bind(contents.store)
         self._drawing = Drawing(contents, self._reader, hindsight, self._lock)
 
+    @functools.cached_property
+    def _allowed(self) -> Allowed:
+        return Allowed(self.spec)
+
     def __repr__(self) -> str:
         items = "transitions" if self.storage_unit == "timesteps" else self.storage_unit
         return f"<Buffer: {self.kind}, {len(self):,} {items}, capacity {self.capacity:,} {self.capacity_unit}>"
@@ -126,6 +132,7 @@ class Buffer(Sampling, Saved):
         source_id: int | Sequence[int] | np.ndarray = 0,
         priorities: npt.ArrayLike | None = None,
         consecutive: bool = True,
+        check_limits: bool = False,
     ) -> np.ndarray:
         """Store an episode, explicit transitions, or a list of them.
 
@@ -141,18 +148,20 @@ class Buffer(Sampling, Saved):
             consecutive: whether explicit transitions of one source follow one another, which n-step
                 returns, sequences and hindsight go by; False where each stands alone, as
                 :meth:`generate_hindsight`'s do.
+            check_limits: refuse values outside the spec's limits and finite sets too, as :meth:`check` does.
 
         Returns:
             Keys ``[items] uint64`` of the items added, in order; an item of several transitions has
             the first one's.  More explicit transitions than fit: only the newest stay.
 
         Raises:
-            SpecMismatch: fields, shapes or dtypes differ from the spec; nothing was added.
+            SpecMismatch: fields, shapes or dtypes differ from the spec, or a value is outside its limits and these
+                are checked; nothing was added.
             EpisodeError: an episode (or another item) is longer than the capacity, or single
                 transitions were given to a buffer of episodes; nothing was added.
         """
         with self._lock:
-            return adding.store(self, adding.prepare(self, data, source_id, priorities, consecutive))
+            return adding.store(self, adding.prepare(self, data, source_id, priorities, consecutive, check_limits))
 
     def update_priorities(self, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> np.ndarray:
         """Set the priorities of sampled items, as a rule to the size of their TD errors.
@@ -209,14 +218,20 @@ class Buffer(Sampling, Saved):
             picks = hindsight.draw_picks(len(trajectory.is_done), self._rng)
         return hindsight.generate(trajectory, picks, gamma)
 
-    def check(self, data: Any) -> None:
+    def check(self, data: Any, *, check_limits: bool = True) -> None:
         """Raise unless :meth:`add` would take `data`; nothing is added.
+
+        Args:
+            data: as for :meth:`add`.
+            check_limits: compare values with the spec's limits and finite sets too.
 
         Raises:
             SpecMismatch, EpisodeError, TypeError: as for :meth:`add`.
         """
         for block in self._intake.blocks(data):
             self._remover.refuse(block)
+            if check_limits:
+                self._allowed.refuse(block)
 
     def resize(self, capacity: int) -> None:
         """Change the capacity, keeping the newest that fits; a reservoir keeps a fair choice.

@@ -16,6 +16,7 @@ from rlds2buf.buffers.step_field import StepField, done_code
 from rlds2buf.buffers.storage import OWN_NEXT, RowStore
 from rlds2buf.buffers.tensors import Device, to_numpy
 from rlds2buf.core import nest
+from rlds2buf.core.agreement import same_columns
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.ragged import as_bytes
@@ -171,6 +172,7 @@ class CostReplay:
         next_observation: nest.Nest,
         terminated: Any = False,
         truncated: Any = False,
+        check_limits: bool = False,
         **extras: nest.Nest,
     ) -> np.ndarray:
         """Store one step of every environment, or T of them; the oldest leave.
@@ -186,21 +188,23 @@ class CostReplay:
                 first one of the next.
             terminated: the environment ended the episode: the batch's discount is 0 there.
             truncated: a limit cut it: the discount stays 1.  If both are set, terminated wins.
+            check_limits: refuse values outside the spec's limits and finite sets too.
             extras: the fields that were added, all of them.
 
         Returns:
             Keys ``uint64`` in the shape of `reward`.
 
         Raises:
-            SpecMismatch: a field is missing, unknown, or of another shape or dtype; nothing was stored.
+            SpecMismatch: a field is missing, unknown, of another shape or dtype, or outside limits that are
+                checked; nothing was stored.
         """
         lead = tuple(np.shape(reward))
         steps = self._steps(lead)
         given: dict[str, Any] = {"observation": observation, "action": action, "reward": reward}
         given["extras"] = {"cost": cost if np.ndim(cost) else np.full(lead, to_numpy(cost)), **extras}
         with self._lock:
-            columns = [leaf for field in self._fields for leaf in field.accept(given[field.name], lead)]
-            following = self._next.accept(next_observation, lead)
+            columns = [leaf for field in self._fields for leaf in field.accept(given[field.name], lead, check_limits)]
+            following = self._next.accept(next_observation, lead, check_limits)
             codes = done_code(terminated, truncated, lead).reshape(-1)
             rows = [leaf.reshape(len(codes), *leaf.shape[len(lead) :]) for leaf in (*columns, *following)]
             paths = [*self._store.paths, *(path for path, _ in self._next.leaves)]
@@ -208,8 +212,10 @@ class CostReplay:
             first = self._append(rows[: len(columns)], rows[len(columns) :], codes, steps)
         return np.arange(first, first + len(codes), dtype=np.uint64).reshape(lead)
 
-    def add(self, data: Episode | Transition) -> np.ndarray:
+    def add(self, data: Episode | Transition, *, check_limits: bool = False) -> np.ndarray:
         """Store the transitions of a logged episode, with ``extras["cost"]``; returns their keys.
+
+        With `check_limits` values outside the spec's limits and finite sets are refused too.
 
         Raises:
             ReplayError: there are several environments; then only :meth:`store` says whose step is whose.
@@ -227,6 +233,7 @@ class CostReplay:
             next_observation=batch.next_observation,
             terminated=np.asarray(batch.terminated),
             truncated=np.asarray(batch.truncated),
+            check_limits=check_limits,
             **batch.extras,
         )
 
@@ -314,9 +321,11 @@ class CostReplay:
                 nothing was changed.
         """
         mine = {"version": 1, "kind": "cost_replay", "size": self.size, "num_envs": self.num_envs}
-        for name, value in {**mine, "spec": self.spec.to_json()}.items():
+        for name, value in mine.items():
             if state.get(name) != value:
                 raise SnapshotError(f"the state is of a buffer with {name} {state.get(name)!r}, this one has {value!r}")
+        if not same_columns(state.get("spec"), self.spec):
+            raise SnapshotError(f"the state is of a buffer with spec {state.get('spec')}, this one's is {self.spec}")
         with self._lock:
             store, oldest = self._store, int(state["oldest"])
             arrays = {name: np.array(array) for name, array in state["arrays"].items()}
@@ -373,4 +382,4 @@ class CostReplay:
         return data._replace(reward=reward, extras=extras)
 
 
-_RESERVED = frozenset(("original_reward", "terminated", "truncated", *Transition._fields))
+_RESERVED = frozenset(("original_reward", "terminated", "truncated", "check_limits", *Transition._fields))

@@ -32,7 +32,9 @@ class Independent:
         self._rng = rng
         self.fresh = {name: Fresh() for name in buffers}
 
-    def add(self, parts: Sequence[Part], source_id: Any, priorities: Any) -> dict[Any, np.ndarray]:
+    def add(
+        self, parts: Sequence[Part], source_id: Any, priorities: Any, check_limits: bool = False
+    ) -> dict[Any, np.ndarray]:
         """Store what was given for each policy or agent, all of it or none; returns the keys by their ids.
 
         Raises:
@@ -45,7 +47,7 @@ class Independent:
                 source = part.agent
             given = None if priorities is None else priorities.get(part.name)
             buffer = self.buffers[part.policy]
-            ready.append((part, buffer, adding.prepare(buffer, part.data, source, given)))
+            ready.append((part, buffer, adding.prepare(buffer, part.data, source, given, check_limits=check_limits)))
         keys = {}
         for part, buffer, prepared in ready:
             with buffer._lock:

@@ -70,12 +70,13 @@ class Lockstep:
         self.ratio, self.next_slot = ratio, 0
         self._rng = rng
 
-    def add(self, parts: Sequence[Part], given: Mapping[str, Any]) -> dict[Any, np.ndarray]:
+    def add(self, parts: Sequence[Part], given: Mapping[str, Any], check_limits: bool = False) -> dict[Any, np.ndarray]:
         """Store what was given for each policy or agent, all of it or none; returns the keys by their ids.
 
         Args:
             parts: what there is.
             given: :data:`IDS` that are not columns of the data: for all, or by the parts' names.
+            check_limits: compare values with the specs' limits.
 
         Raises:
             SpecMismatch: data don't fit, or lack an id; the message names it.
@@ -87,7 +88,7 @@ class Lockstep:
             ids = {name: value.get(part.name) if isinstance(value, Mapping) else value for name, value in given.items()}
             if ids["agent_index"] is None and part.agent is not None:
                 ids["agent_index"] = part.agent
-            mine = self.prepare(part.policy, part.data, ids)
+            mine = self.prepare(part.policy, part.data, ids, check_limits)
             pieces += mine
             owners += [part.name] * len(mine)
         self.refuse(pieces)
@@ -130,13 +131,14 @@ class Lockstep:
             batch.num_new = {name: int(np.count_nonzero(slot < len(new))) for name, slot in batch.slot.items()}
         return batch
 
-    def prepare(self, policy: str, data: Any, given: Mapping[str, Any]) -> list[Piece]:
+    def prepare(self, policy: str, data: Any, given: Mapping[str, Any], check_limits: bool = False) -> list[Piece]:
         """Bring a policy's data into the form they are stored in; nothing changes yet.
 
         Args:
             policy: its name.
             data: what ``Buffer.add`` takes.
             given: the ids that are not columns of the data: for all rows, or ``[items]``.
+            check_limits: compare values with the spec's limits.
 
         Raises:
             SpecMismatch: the data don't fit, or lack an id; the message names it.
@@ -145,7 +147,7 @@ class Lockstep:
         number = self.names.index(policy)
         pieces = []
         for part in _leaves(data):
-            prepared = adding.prepare(self.buffers[number], part)
+            prepared = adding.prepare(self.buffers[number], part, check_limits=check_limits)
             if prepared.blocks:
                 ids = [_column(name, part, given.get(name), prepared.items, policy) for name in IDS]
                 pieces.append(Piece(number, prepared, *ids))

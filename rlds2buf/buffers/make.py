@@ -14,8 +14,9 @@ from rlds2buf.buffers.other_names import well_named
 from rlds2buf.buffers.priorities import PrioritizedSampler
 from rlds2buf.buffers.removers import Fifo, WholeFifo
 from rlds2buf.buffers.samplers import Sampler, UniformSampler
+from rlds2buf.buffers.spaces import step_spec
 from rlds2buf.buffers.storage import RowStore, in_memory
-from rlds2buf.buffers.units import Units
+from rlds2buf.buffers.units import DEFAULT_CAPACITY, Units
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError
@@ -28,8 +29,8 @@ _FIRST_SLOTS = 1024
 
 @well_named
 def make_circular(
-    spec: StepSpec,
-    capacity: int,
+    spec: StepSpec | tuple[Any, Any],
+    capacity: int = DEFAULT_CAPACITY,
     *,
     capacity_unit: str = "rows",
     storage_unit: str = "timesteps",
@@ -42,9 +43,10 @@ def make_circular(
     """A buffer that keeps the newest and samples uniformly.
 
     Args:
-        spec: of the rows, from ``source.spec`` or ``spec_of(episode)``. Byte strings with
-            ``FieldSpec.image`` are pictures kept as files, and decoded when sampled; arrays whose shape
-            varies (None) are kept as they are.
+        spec: of the rows, from ``source.spec`` or ``spec_of(episode)``; or a pair
+            ``(observation space, action space)`` of Gymnasium's, of one environment: rewards are float32 then,
+            and limits and finite sets are kept in ``buffer.spec``. Byte strings with ``FieldSpec.image`` are
+            pictures kept as files, and decoded when sampled; arrays whose shape varies (None) are kept as they are.
         capacity: how much it holds, at least 0.
         capacity_unit: what `capacity` counts: ``"rows"`` (an episode of N rows takes N, an explicit
             transition one), ``"transitions"`` or ``"episodes"`` (these two grow their storage as
@@ -70,6 +72,7 @@ def make_circular(
         SpecMismatch: a field is of a kind that can't be stored.
         SnapshotExists: `directory` holds something already.
         ValueError: an argument is out of range.
+        TypeError: an argument is of the wrong type, or a space has no fixed shape.
 
     >>> import numpy as np
     >>> from rlds2buf import Episode, spec_of
@@ -87,8 +90,8 @@ def make_circular(
 
 @well_named
 def make_prioritized(
-    spec: StepSpec,
-    capacity: int,
+    spec: StepSpec | tuple[Any, Any],
+    capacity: int = DEFAULT_CAPACITY,
     *,
     alpha: float = 0.6,
     beta: float = 0.4,
@@ -159,8 +162,8 @@ def make_prioritized(
 
 @well_named
 def make_hindsight(
-    spec: StepSpec,
-    capacity: int,
+    spec: StepSpec | tuple[Any, Any],
+    capacity: int = DEFAULT_CAPACITY,
     *,
     goals: Sequence[GoalMap],
     reward_fn: Callable[..., Any],
@@ -227,6 +230,7 @@ def make_hindsight(
     >>> sorted(set(buffer.sample(50).data.observation["desired_goal"][:, 0].tolist()))
     [3.0, 9.0]
     """
+    spec = step_spec(spec)
     hindsight = Hindsight(
         spec,
         goals,
@@ -246,8 +250,8 @@ def make_hindsight(
 
 @well_named
 def make_hindsight_prioritized(
-    spec: StepSpec,
-    capacity: int,
+    spec: StepSpec | tuple[Any, Any],
+    capacity: int = DEFAULT_CAPACITY,
     *,
     goals: Sequence[GoalMap],
     reward_fn: Callable[..., Any],
@@ -297,6 +301,7 @@ def make_hindsight_prioritized(
     >>> float(buffer.sample(8).info.probability.max())
     0.5
     """
+    spec = step_spec(spec)
     hindsight = Hindsight(
         spec,
         goals,
@@ -359,7 +364,7 @@ def empty_like(kind: str, spec: StepSpec, options: dict[str, Any], *, seed: int 
 
 def _make(
     kind: str,
-    spec: StepSpec,
+    spec: StepSpec | tuple[Any, Any],
     capacity: int,
     sampler: Callable[[int], Sampler],
     options: Mapping[str, Any],
@@ -371,6 +376,7 @@ def _make(
     hindsight: Hindsight | None = None,
     units: Units | None = None,
 ) -> Buffer:
+    spec = step_spec(spec)
     capacity = integer("capacity", capacity, 0)
     units = units or Units()
     units.check_capacity_unit(capacity_unit)

@@ -11,8 +11,9 @@ from rlds2buf.buffers.live import LiveFolder
 from rlds2buf.buffers.other_names import well_named
 from rlds2buf.buffers.removers import Reservoir
 from rlds2buf.buffers.reservoir import ReservoirContents, ReservoirSampler, log_slots
+from rlds2buf.buffers.spaces import step_spec
 from rlds2buf.buffers.storage import RowStore, in_memory
-from rlds2buf.buffers.units import Units
+from rlds2buf.buffers.units import DEFAULT_CAPACITY, Units
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.spec import StepSpec
 
@@ -21,8 +22,8 @@ __all__ = ["make_reservoir"]
 
 @well_named
 def make_reservoir(
-    spec: StepSpec,
-    capacity: int,
+    spec: StepSpec | tuple[Any, Any],
+    capacity: int = DEFAULT_CAPACITY,
     *,
     capacity_unit: str = "items",
     storage_unit: str = "timesteps",
@@ -70,6 +71,7 @@ def make_reservoir(
         raise ValueError(f"a reservoir of {storage_unit} has room for so many items, not {capacity_unit}")
     if not units.whole and capacity_unit == "episodes":
         raise ValueError("a reservoir of timesteps can't count episodes; use storage_unit='episodes'")
+    spec = step_spec(spec)
     capacity = integer("capacity", capacity, 0)
     remover = Reservoir(capacity, capacity_unit, seed=seed)
     home = None if directory is None else LiveFolder(Path(directory))

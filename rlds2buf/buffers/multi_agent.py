@@ -18,14 +18,13 @@ from rlds2buf.buffers.policies import Agents, checked_settings, make_policies
 from rlds2buf.buffers.priorities import PrioritizedSampler, checked_priorities
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.sample import MultiAgentSample
-from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import NotEnoughItems, ReplayError
 
 __all__ = ["MultiAgentBuffer", "make_multi_agent"]
 
 
 def make_multi_agent(
-    policies: Mapping[str, Buffer | tuple[StepSpec, Mapping[str, Any]] | Callable[[], Buffer]],
+    policies: Mapping[str, Buffer | tuple[Any, Any] | Callable[[], Buffer]],
     *,
     mode: str = "independent",
     learning_starts: int = 0,
@@ -40,7 +39,8 @@ def make_multi_agent(
     Args:
         policies: policy id to its buffer: one that a ``make_*`` function made, a function that
             makes it, or ``(spec, options)`` with ``options["kind"]`` the part of such a function's
-            name behind ``make_`` (``"circular"`` if there is none) and the rest its arguments.
+            name behind ``make_`` (``"circular"`` if there is none) and the rest its arguments; the
+            spec may be a pair of spaces, and such a pair alone stands for one without options.
         mode: ``"independent"``: each policy's items are drawn on their own. ``"lockstep"``: time
             steps are drawn, and all policies' rows of each come together; for circular buffers that
             count rows.
@@ -137,6 +137,7 @@ class MultiAgentBuffer:
         episode_id: Any = None,
         t: Any = None,
         agent_index: Any = None,
+        check_limits: bool = False,
     ) -> dict[Any, np.ndarray]:
         """Store data of several policies, all of it or none.
 
@@ -151,6 +152,7 @@ class MultiAgentBuffer:
                 ``[items]``, or by policy (agent) id. Each may be a column or an extra of the data
                 instead; with a `policy_mapping`, the agent's index is its number unless given, and
                 an Episode's steps count from 0.
+            check_limits: refuse values outside the specs' limits and finite sets too.
 
         Returns:
             Keys ``[items] uint64`` by the ids given.
@@ -165,13 +167,14 @@ class MultiAgentBuffer:
             if self._lockstep is None:
                 if any(value is not None for value in (episode_id, t, agent_index)):
                     raise ValueError(f"{', '.join(IDS)} are for lockstep replay; this buffer's is independent")
-                keys = self._independent.add(parts, source_id, priorities)
+                keys = self._independent.add(parts, source_id, priorities, check_limits)
                 new = max((len(mine) for mine in keys.values()), default=0)
             else:
                 if priorities is not None or (isinstance(source_id, Mapping) or np.any(np.asarray(source_id) != 0)):
                     raise ValueError("priorities and source_id are for independent replay, not for lockstep")
                 made = self._lockstep.slots.made
-                keys = self._lockstep.add(parts, {"episode_id": episode_id, "t": t, "agent_index": agent_index})
+                ids = {"episode_id": episode_id, "t": t, "agent_index": agent_index}
+                keys = self._lockstep.add(parts, ids, check_limits)
                 new = self._lockstep.slots.made - made
             self.env_steps += new if env_steps is None else int(env_steps)
         return keys

@@ -223,6 +223,7 @@ class OnPolicyBuffer:
         final_value_r: Any = None,
         final_value_c: Any = None,
         env: int | None = None,
+        check_limits: bool = False,
         **extras: nest.Nest,
     ) -> None:
         """Store steps.  The shape of `reward` says how many, and of which environments:
@@ -250,12 +251,13 @@ class OnPolicyBuffer:
                 call for this environment must be :meth:`finish_path`.
             final_value_r, final_value_c: values of the final observations, read where truncated.
             env: which environment, 0-based.
+            check_limits: refuse values outside the spec's limits and finite sets too.
             extras: the fields that were added, all of them.
 
         Raises:
             ReplayError: there is no room; or the environment's last step was truncated and nothing
                 says what followed.  Nothing was stored.
-            SpecMismatch: a field is missing, unknown, or of another shape or dtype.
+            SpecMismatch: a field is missing, unknown, of another shape or dtype, or outside limits that are checked.
         """
         values = {
             "observation": observation,
@@ -277,7 +279,7 @@ class OnPolicyBuffer:
             value = values[name]
             if lead and name in _NUMBERS and np.ndim(value) == 0:
                 value = np.full(lead, to_numpy(value))
-            accepted.append((self._columns[name], field.accept(value, lead)))
+            accepted.append((self._columns[name], field.accept(value, lead, check_limits)))
         codes = None if terminated is False and truncated is False else done_code(terminated, truncated, lead)
         self._paths.advance(place, codes, to_numpy(final_value_r), to_numpy(final_value_c))
         for columns, arrays in accepted:
@@ -375,4 +377,6 @@ class OnPolicyBuffer:
                 raise ReplayError(f"environment {env}, step {step}: {name} is {numbers[name][bad.argmax()]}")
 
 
-_RESERVED = frozenset(("is_done", "terminated", "truncated", "final_value_r", "final_value_c", "env", *Rollout._fields))
+_RESERVED = frozenset(
+    ("is_done", "terminated", "truncated", "final_value_r", "final_value_c", "env", "check_limits", *Rollout._fields)
+)

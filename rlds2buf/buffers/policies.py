@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -9,6 +10,8 @@ import numpy as np
 
 import rlds2buf
 from rlds2buf.buffers.buffer import Buffer
+from rlds2buf.buffers.spaces import is_pair_of_spaces
+from rlds2buf.buffers.units import DEFAULT_CAPACITY
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec
@@ -145,7 +148,9 @@ class Agents:
 
 
 def _made(name: str, given: Any, num_shards: int, seed: np.random.SeedSequence) -> Buffer:
-    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], StepSpec):
+    if is_pair_of_spaces(given):
+        given = (given, {})
+    if isinstance(given, tuple) and len(given) == 2 and (isinstance(given[0], StepSpec) or is_pair_of_spaces(given[0])):
         if not isinstance(given[1], Mapping):
             got = repr(given[1])
             raise TypeError(f"the options of policy {name!r} are a mapping, such as {{'capacity': 1000}}, got {got}")
@@ -163,14 +168,15 @@ def _made(name: str, given: Any, num_shards: int, seed: np.random.SeedSequence) 
 
 
 def _from_options(
-    name: str, spec: StepSpec, options: dict[str, Any], num_shards: int, seed: np.random.SeedSequence
+    name: str, spec: Any, options: dict[str, Any], num_shards: int, seed: np.random.SeedSequence
 ) -> Buffer:
     kind = options.pop("kind", "circular")
     make = getattr(rlds2buf, f"make_{'circular' if kind == 'uniform' else kind}", None)
-    if make is None or "capacity" not in options:
-        what = "a capacity" if make is not None else f"a kind that has a make_ function, not {kind!r}"
-        raise ValueError(f"the options of policy {name!r} need {what}")
-    options["capacity"] = _shard(name, options["capacity"], num_shards)
+    if make is None or "capacity" not in inspect.signature(make).parameters:
+        raise ValueError(
+            f"the options of policy {name!r} need a kind that has a make_ function with a capacity, not {kind!r}"
+        )
+    options["capacity"] = _shard(name, options.get("capacity", DEFAULT_CAPACITY), num_shards)
     made: Buffer = make(spec, **{"seed": seed, **options})
     return made
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.space_fields import box, discrete, multi_binary, multi_discrete
 from rlds2buf.core.spec import FieldSpec, StepSpec
 
-__all__ = ["number_field", "spec_of_spaces", "step_spec"]
+__all__ = ["is_pair_of_spaces", "number_field", "spec_of_spaces", "step_spec"]
 
 
 def step_spec(spec_or_spaces: Any) -> StepSpec:
@@ -21,22 +22,34 @@ def step_spec(spec_or_spaces: Any) -> StepSpec:
     """
     if isinstance(spec_or_spaces, StepSpec):
         return spec_or_spaces
-    if isinstance(spec_or_spaces, tuple) and len(spec_or_spaces) == 2:
+    if is_pair_of_spaces(spec_or_spaces):
         return spec_of_spaces(*spec_or_spaces)
     raise TypeError(
-        f"expected a StepSpec or a pair (observation space, action space), got {type(spec_or_spaces).__name__}"
+        "spec must be a StepSpec, such as source.spec or spec_of(episode), or a pair "
+        f"(observation space, action space), got {type(spec_or_spaces).__name__}"
     )
 
 
-def spec_of_spaces(observation_space: Any, action_space: Any) -> StepSpec:
-    """The spec of steps in an environment with these spaces; rewards are float32.
+def is_pair_of_spaces(value: Any) -> bool:
+    """Whether these are an observation space and an action space (or nests of fields), told by their first leaves."""
+    return isinstance(value, tuple) and len(value) == 2 and all(map(_is_space, value))
 
-    Any nest of ``Dict``, ``Tuple`` and spaces with a shape and a dtype (``Box``, ``Discrete``,
-    ``MultiDiscrete``, ``MultiBinary``) will do, also nests of :class:`FieldSpec`.  Pass a single
-    environment's spaces, not the batched ones of a vector environment.
+
+def spec_of_spaces(observation_space: Any, action_space: Any) -> StepSpec:
+    """The spec of steps in an environment with these spaces; rewards are float32, discounts are not kept.
+
+    Any nest of ``Dict``, ``Tuple`` and spaces with a shape and a dtype will do, also nests of
+    :class:`FieldSpec`.  A ``Box``'s limits become the field's, ``Discrete`` and ``MultiBinary`` its finite set
+    (its limits where there are more than 256 values), and those of ``MultiDiscrete`` its limits; ``Text`` is a byte
+    string.  Pass a single environment's spaces, not the batched ones of a vector environment.
 
     Raises:
-        TypeError: a space has no fixed shape (``Text``, ``Sequence``, ``Graph``).
+        TypeError: a space has no fixed shape (``Sequence``, ``Graph``, ``OneOf``).
+
+    >>> from types import SimpleNamespace
+    >>> box = SimpleNamespace(shape=(2,), dtype=np.float32, low=np.array([-1, -2]), high=np.array([1, 1]))
+    >>> spec_of_spaces(box, SimpleNamespace(shape=(), dtype=np.int64, start=1, n=3)).action
+    FieldSpec(int64[], values=(1, 2, 3))
     """
     return StepSpec(
         observation=_fields(observation_space, "observation"),
@@ -51,15 +64,46 @@ def number_field(spec: StepSpec) -> FieldSpec:
     return FieldSpec((), np.dtype(np.float64 if wide else np.float32))
 
 
+def _is_space(value: Any) -> bool:
+    if isinstance(value, FieldSpec):
+        return True
+    children = _children(value)
+    if children is not None:
+        return all(map(_is_space, children.values() if isinstance(children, Mapping) else children))
+    # Spaces without a fixed shape have these attributes too, as None; so do arrays, which are data.
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.ndarray | np.generic)
+
+
+def _children(space: Any) -> Mapping[str, Any] | tuple[Any, ...] | None:
+    """The spaces inside a Dict or Tuple (or a dict or tuple of spaces), else None."""
+    children = space if isinstance(space, Mapping | tuple) else getattr(space, "spaces", None)
+    return children if isinstance(children, Mapping | tuple) else None
+
+
 def _fields(space: Any, name: str) -> nest.Nest:
     if isinstance(space, FieldSpec):
         return space
-    children = space if isinstance(space, Mapping | tuple) else getattr(space, "spaces", None)
+    kind = type(space).__name__
+    children = None if kind == "OneOf" else _children(space)
     if isinstance(children, Mapping):
         return {key: _fields(child, f"{name}/{key}") for key, child in children.items()}
-    if isinstance(children, tuple):
+    if children is not None:
         return tuple(_fields(child, f"{name}/{i}") for i, child in enumerate(children))
+    if hasattr(space, "max_length") and hasattr(space, "character_set"):
+        return FieldSpec((), np.dtype(object))
     shape, dtype = getattr(space, "shape", None), getattr(space, "dtype", None)
     if shape is None or dtype is None:
-        raise TypeError(f"{name}: {type(space).__name__} has no fixed shape and dtype")
-    return FieldSpec(tuple(shape), np.dtype(dtype))
+        way = "; give FieldSpec(shape, dtype) in its place, with None for an axis that varies" * (kind == "Sequence")
+        raise TypeError(f"{name}: {kind} has no fixed shape and dtype{way}")
+    return _field(space, tuple(shape), np.dtype(dtype))
+
+
+def _field(space: Any, shape: tuple[int, ...], dtype: np.dtype) -> FieldSpec:
+    """A space is known by what it has, so that those of Gym and wrapped ones are understood too."""
+    if hasattr(space, "nvec"):
+        return multi_discrete(dtype, getattr(space, "start", np.zeros_like(space.nvec)), space.nvec)
+    if hasattr(space, "n"):
+        return multi_binary(shape) if shape else discrete(dtype, int(getattr(space, "start", 0)), int(space.n))
+    if hasattr(space, "low") and hasattr(space, "high"):
+        return box(shape, dtype, space.low, space.high)
+    return FieldSpec(shape, dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from rlds2buf.buffers.blobs import is_blob
 from rlds2buf.buffers.saving import MemoryColumns, saved_columns, small_strings, write_columns
 from rlds2buf.buffers.storage import OWN_NEXT
+from rlds2buf.core.agreement import same_columns
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError
 from rlds2buf.kernels.chain import LINKED
 
@@ -114,7 +114,7 @@ def set_state(buffer: Buffer, state: Mapping[str, Any]) -> None:
         theirs, ours = dict(state["options"]).get(name), buffer._options.get(name)
         if theirs != ours:
             raise SnapshotError(f"the state is of a buffer with {name} {theirs!r}, this one has {ours!r}")
-    if json.dumps(state["spec"], sort_keys=True, default=str) != json.dumps(buffer.spec.to_json(), sort_keys=True):
+    if not same_columns(state["spec"], buffer.spec):
         raise SnapshotError("the state is of a buffer with another spec")
     slots = max(buffer._store.slots, int(state["newest"]) - int(state["oldest"]))
     arrays = {name: np.array(array) for name, array in state["arrays"].items()}

@@ -10,6 +10,8 @@ import numpy as np
 from rlds2buf.buffers.tensors import to_numpy
 from rlds2buf.core import nest
 from rlds2buf.core.fields import CONTINUE, TERMINATED, TRUNCATED
+from rlds2buf.core.limits import Limits
+from rlds2buf.core.ragged import as_bytes
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SpecMismatch
 
@@ -40,12 +42,20 @@ class StepField:
             if None in field.shape:
                 raise SpecMismatch("an axis of varying length can't be stored in columns", path=nest.path_name(path))
 
-    def accept(self, value: nest.Nest, lead: tuple[int, ...]) -> list[np.ndarray]:
+    def accept(self, value: nest.Nest, lead: tuple[int, ...], check_limits: bool = False) -> list[np.ndarray]:
         """One array ``[*lead, *shape]`` per leaf; a dtype may differ from the column's, but fits into it.
 
         Raises:
-            SpecMismatch: another structure, shape or kind of dtype.
+            SpecMismatch: another structure, shape or kind of dtype; or a value outside the field's
+                limits, if they are to be looked at.
         """
+        arrays = self._arrays(value, lead)
+        if check_limits:
+            for (path, field), array in zip(self.leaves, arrays, strict=True):
+                _refuse_outside(path, field, array, len(lead))
+        return arrays
+
+    def _arrays(self, value: nest.Nest, lead: tuple[int, ...]) -> list[np.ndarray]:
         if not isinstance(self.structure, Mapping | tuple):
             return [_leaf(self.leaves[0], value, lead)]
         values = list(nest.flatten(value, (self.name,)))
@@ -86,6 +96,20 @@ def _leaf(leaf: tuple[nest.Path, FieldSpec], value: Any, lead: tuple[int, ...]) 
     if array.dtype != field.dtype and not _fits(array, field.dtype):
         raise SpecMismatch(f"expected {field.dtype}, got {array.dtype}", path=nest.path_name(path), rule="spec")
     return array
+
+
+def _refuse_outside(path: nest.Path, field: FieldSpec, array: np.ndarray, axes: int) -> None:
+    limits = Limits.of(field)
+    if limits is None:
+        return
+    rows = array.reshape(-1, *array.shape[axes:])
+    if field.is_string:
+        rows = as_bytes(rows, path)
+    outside = limits.outside(rows)
+    if outside.any():
+        row = int(outside.argmax())
+        step = row if axes == 1 else None
+        raise SpecMismatch(limits.reason(rows[row]), step=step, path=nest.path_name(path), rule="out-of-range")
 
 
 def _fits(array: np.ndarray, dtype: np.dtype) -> bool:

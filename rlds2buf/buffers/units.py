@@ -20,10 +20,14 @@ from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError
 from rlds2buf.kernels.chain import BREAK, CODE
 
-__all__ = ["STORAGE_UNITS", "ItemIntake", "StepIntake", "Units"]
+__all__ = ["DEFAULT_CAPACITY", "STORAGE_UNITS", "ItemIntake", "StepIntake", "Units"]
 
 STORAGE_UNITS = ("timesteps", "sequences", "episodes", "fragments")
 """RLlib's words (``ray.rllib.utils.replay_buffers.StorageUnit``)."""
+
+
+DEFAULT_CAPACITY = 10_000
+"""What a buffer holds unless told otherwise, as MATLAB's and RLlib's do."""
 
 
 @dataclasses.dataclass(frozen=True)

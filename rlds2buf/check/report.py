@@ -10,10 +10,17 @@ from typing import Any, Protocol
 from rlds2buf.check.boundaries import boundary_faults, well_formed
 from rlds2buf.check.continuity import ContinuityCheck
 from rlds2buf.check.rules import ERROR, FILTER, RULES, WARNING, Fault
-from rlds2buf.check.values import discount_faults, final_reward_faults, nonfinite_faults, one_step_faults
+from rlds2buf.check.values import (
+    discount_faults,
+    final_reward_faults,
+    limit_faults,
+    nonfinite_faults,
+    one_step_faults,
+)
 from rlds2buf.core import nest
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.limits import Limits
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, FilteredOut
 from rlds2buf.sources.detect import open_source
@@ -96,6 +103,8 @@ class Checker:
     def __init__(self, spec: StepSpec | None, *, allow_nonfinite: bool = False) -> None:
         self._allow_nonfinite = allow_nonfinite
         self._expected = None if spec is None else dict(spec.fields())
+        allowed = {path: Limits.of(field) for path, field in (self._expected or {}).items()}
+        self._limits = {path: limits for path, limits in allowed.items() if limits is not None}
         self._accepted: list[Any] | None = None
         self._continuity = ContinuityCheck()
         self._said_no_terminal = False
@@ -104,6 +113,7 @@ class Checker:
         """The findings on this episode: at most one per rule and field, fields first, then flags, then values."""
         columns = list(episode.flatten())
         faults = self._spec_faults(columns)
+        columns_fit = not faults
         if not well_formed(episode.is_first, episode.is_last, episode.is_terminal):
             faults += boundary_faults(episode.is_first, episode.is_last, episode.is_terminal)
         if not self._allow_nonfinite:
@@ -112,6 +122,8 @@ class Checker:
         faults += self._terminal_faults(episode)
         faults += discount_faults(episode)
         faults += final_reward_faults(episode)
+        if self._limits and columns_fit:
+            faults += limit_faults(episode, columns, self._limits)
         faults += self._continuity.faults(episode)
         return [
             Issue(

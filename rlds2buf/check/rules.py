@@ -50,6 +50,8 @@ final-reward            warning   the last row has a reward, which starts no    
 padding-values          warning   NaN, infinity or a discount outside [0, 1] in   -
                                   the last row's action, reward or discount,
                                   which no transition uses
+out-of-range            warning   a value outside the limits or the finite set    -
+                                  that the spec states for its field
 same-final-observation  warning   an episode ends in exactly the observation      -
                                   the previous one ends in
 zero-final-observation  warning   the last observation is all zeros, and so is    -
@@ -136,6 +138,7 @@ RULES: Final[dict[str, Rule]] = {
         Rule("terminal-discount", WARNING),
         Rule("final-reward", WARNING),
         Rule("padding-values", WARNING),
+        Rule("out-of-range", WARNING, SpecMismatch),
         Rule("same-final-observation", WARNING),
         Rule("zero-final-observation", WARNING),
         Rule("jump", WARNING),

@@ -9,7 +9,7 @@ from rlds2buf.core import nest
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SpecMismatch
 
-__all__ = ["common_spec"]
+__all__ = ["common_spec", "same_columns"]
 
 
 def common_spec(specs: Sequence[StepSpec], names: Sequence[str], advice: str = "") -> StepSpec:
@@ -46,6 +46,22 @@ def common_spec(specs: Sequence[StepSpec], names: Sequence[str], advice: str = "
         return tuple(strip(child, (*path, i)) for i, child in enumerate(value)) if isinstance(value, tuple) else value
 
     return StepSpec(**{part: strip(getattr(specs[0], part), (part,)) for part in specs[0].__dataclass_fields__})
+
+
+def same_columns(saved: Any, spec: StepSpec) -> bool:
+    """Whether a saved spec (:meth:`StepSpec.to_json`) has the fields, shapes and types of another; limits may differ.
+
+    >>> import numpy as np
+    >>> bounded = StepSpec(observation=FieldSpec((), np.float32, low=0.0))
+    >>> same_columns(bounded.to_json(), StepSpec(observation=FieldSpec((), np.float32)))
+    True
+    """
+    try:
+        fields = dict(StepSpec.from_json(saved).fields())
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return False
+    mine = dict(spec.fields())
+    return fields.keys() == mine.keys() and all(_alike(field, mine[path]) for path, field in fields.items())
 
 
 def _alike(one: FieldSpec | None, other: FieldSpec | None) -> bool:

@@ -19,12 +19,15 @@ __all__ = [
     "STEP_LAST",
     "STEP_MID",
     "TERMINATED",
+    "TRANSITION_FIELDS",
     "TRUNCATED",
     "dtype_name",
 ]
 
 DATA_FIELDS: Final = ("observation", "action", "reward", "discount")
 FLAG_FIELDS: Final = ("is_first", "is_last", "is_terminal")
+TRANSITION_FIELDS: Final = frozenset(("action", "reward", "discount"))
+"""What belongs to the transition out of a step: padding in an episode's last row, where none starts."""
 STEP_FIELDS: Final = DATA_FIELDS + FLAG_FIELDS
 """The seven fields of an RLDS step; anything else in a step is an extra."""
 

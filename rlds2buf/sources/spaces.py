@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.space_fields import box, discrete, multi_binary, multi_discrete
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceFormatError
 
 __all__ = ["is_image", "space_specs"]
-
-_MAX_VALUES = 256
-"""A Discrete space with more values than this is described by its limits."""
 
 _MIN_IMAGE = 32
 
@@ -57,41 +55,22 @@ def is_image(spec: FieldSpec) -> bool:
     return large and spec.dtype == np.uint8 and spec.low == 0 and spec.high == 255
 
 
-def _limit(values: Any, dtype: np.dtype, shape: tuple[int, ...], nothing: float) -> Any:
-    """Limits as FieldSpec has them: one number where all are equal, None where none bounds."""
-    given = np.asarray(values)
-    if dtype.kind in "iu" and ((given < np.iinfo(dtype).min).any() or (given > np.iinfo(dtype).max).any()):
-        raise ValueError(f"{dtype} has no {values}")
-    array = np.broadcast_to(given.astype(dtype), shape)
-    if array.size == 0 or (dtype.kind == "f" and (array == nothing).all()):
-        return None
-    return array.flat[0].item() if (array == array.flat[0]).all() else array.tolist()
-
-
 def _box(space: Mapping[str, Any]) -> FieldSpec:
-    dtype, shape = np.dtype(space["dtype"]), tuple(space["shape"])
-    low = _limit(space["low"], dtype, shape, -np.inf)
-    return FieldSpec(shape, dtype, low, _limit(space["high"], dtype, shape, np.inf))
+    return box(tuple(space["shape"]), np.dtype(space["dtype"]), space["low"], space["high"])
 
 
 def _discrete(space: Mapping[str, Any]) -> FieldSpec:
-    start, n = int(space.get("start", 0)), int(space["n"])
-    dtype = np.dtype(space.get("dtype", "int64"))
-    if n <= _MAX_VALUES:
-        return FieldSpec((), dtype, values=tuple(range(start, start + n)))
-    return FieldSpec((), dtype, start, start + n - 1)
+    return discrete(np.dtype(space.get("dtype", "int64")), int(space.get("start", 0)), int(space["n"]))
 
 
 def _multi_discrete(space: Mapping[str, Any]) -> FieldSpec:
-    dtype, many = np.dtype(space["dtype"]), np.asarray(space["nvec"], np.int64)
-    start = np.asarray(space.get("start", np.zeros_like(many)), np.int64)
-    low = _limit(start, dtype, many.shape, -np.inf)
-    return FieldSpec(many.shape, dtype, low, _limit(start + many - 1, dtype, many.shape, np.inf))
+    many = np.asarray(space["nvec"], np.int64)
+    return multi_discrete(np.dtype(space["dtype"]), space.get("start", np.zeros_like(many)), many)
 
 
 def _multi_binary(space: Mapping[str, Any]) -> FieldSpec:
     n = space["n"]
-    return FieldSpec(tuple(n) if isinstance(n, list) else (int(n),), np.dtype(np.int8), values=(0, 1))
+    return multi_binary(tuple(n) if isinstance(n, list) else (int(n),))
 
 
 def _text(space: Mapping[str, Any]) -> FieldSpec:

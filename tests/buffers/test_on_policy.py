@@ -229,9 +229,9 @@ def test_nested_and_discrete_spaces() -> None:
 
 def test_spaces_without_a_shape_are_refused() -> None:
     box = gymnasium.spaces.Box(-1, 1, (2,))
-    with pytest.raises(TypeError, match="action/note: Text has no fixed shape"):
-        make_on_policy((box, gymnasium.spaces.Dict(note=gymnasium.spaces.Text(5))), 4)
-    with pytest.raises(TypeError, match="StepSpec or a pair"):
+    with pytest.raises(TypeError, match="action/graph: Graph has no fixed shape"):
+        make_on_policy((box, gymnasium.spaces.Dict(graph=gymnasium.spaces.Graph(box, None))), 4)
+    with pytest.raises(TypeError, match="or a pair"):
         make_on_policy(box, 4)  # type: ignore[arg-type]
     with pytest.raises(SpecMismatch, match="observation: an axis of varying length"):
         make_on_policy(StepSpec(FieldSpec((None,), np.float32), FieldSpec((), np.int64)), 4)

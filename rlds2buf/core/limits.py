@@ -1,0 +1,125 @@
+"""Values compared with the limits and the finite set that their field states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlds2buf.core.spec import FieldSpec
+
+__all__ = ["Limits"]
+
+_SHOWN = 8
+"""Of a finite set, how many values a message names."""
+
+
+class Limits:
+    """What the values of one field may be.
+
+    NaN and infinity are not compared: they are a matter of their own (the rule ``nonfinite``).
+
+    >>> limits = Limits.of(FieldSpec((2,), np.float32, low=-1.0, high=[1.0, 2.0]))
+    >>> limits.outside(np.array([[0.0, 1.5], [1.5, 0.0], [np.nan, -2.0]], np.float32)).tolist()
+    [False, True, True]
+    >>> limits.reason(np.array([1.5, 0.0], np.float32))
+    '1.5 is above 1 (element 0)'
+    """
+
+    def __init__(self, field: FieldSpec) -> None:
+        self._low = _bound(field, field.low)
+        self._high = _bound(field, field.high)
+        self._values: np.ndarray | None = None
+        self._texts: frozenset[bytes] | None = None
+        if field.values is not None and field.is_string:
+            self._texts = frozenset(text.encode() if isinstance(text, str) else bytes(text) for text in field.values)
+        elif field.values is not None:
+            self._values = np.asarray(field.values)
+
+    @classmethod
+    def of(cls, field: FieldSpec) -> Limits | None:
+        """Of a field, or None if it allows everything that its dtype can hold."""
+        if field.image is not None or (field.is_string and field.values is None):
+            return None
+        limits = cls(field)
+        if limits._values is None and limits._texts is None and _unbounded(field, limits._low, limits._high):
+            return None
+        return limits
+
+    def outside(self, column: np.ndarray) -> np.ndarray:
+        """``[N] bool``: which rows of a column ``[N, ...]`` have a value that is not allowed.
+
+        Of a field whose shape varies the column is ``[N] object``, of arrays.
+        """
+        if column.dtype == np.dtype(object) and self._texts is None:
+            return np.array([self._any(row) for row in column], np.bool_)
+        bad = self._bad(column)
+        return np.asarray(bad if bad.ndim == 1 else bad.reshape(len(bad), -1).any(axis=1))
+
+    def reason(self, value: np.ndarray) -> str:
+        """What is wrong with the first offending element of one row's value ``[...]``."""
+        array = np.asarray(value)
+        if array.dtype == np.dtype(object) and self._texts is None:
+            array = next(np.asarray(part) for part in array.reshape(-1) if self._any(part))
+            return self.reason(array)
+        bad = self._bad(array[None])[0]
+        index = tuple(int(i) for i in np.argwhere(bad)[0])
+        where = f" (element {', '.join(map(str, index))})" if index else ""
+        return f"{_text(array[index])} is {self._rule(array[index], index)}{where}"
+
+    def _any(self, value: Any) -> bool:
+        array = np.asarray(value)
+        if array.dtype == np.dtype(object):
+            return any(self._any(part) for part in array.reshape(-1))
+        return bool(self._bad(array[None]).any())
+
+    def _bad(self, column: np.ndarray) -> np.ndarray:
+        """Element by element."""
+        if self._texts is not None:
+            texts = [text not in self._texts for text in column.reshape(-1).tolist()]
+            return np.array(texts, np.bool_).reshape(column.shape)
+        bad = np.zeros(column.shape, np.bool_)
+        if self._low is not None:
+            bad |= column < self._low
+        if self._high is not None:
+            bad |= column > self._high
+        if self._values is not None:
+            bad |= ~np.isin(column, self._values)
+        if column.dtype.kind in "fc" and bad.any():
+            bad &= np.isfinite(column)
+        return bad
+
+    def _rule(self, value: Any, index: tuple[int, ...]) -> str:
+        for bound, side in ((self._low, "below"), (self._high, "above")):
+            if bound is not None:
+                limit = bound[index] if bound.ndim else bound
+                if (value < limit) if side == "below" else (value > limit):
+                    return f"{side} {_text(limit)}"
+        texts, values = self._texts, self._values
+        allowed = sorted(texts) if texts is not None else [] if values is None else values.reshape(-1).tolist()
+        more = f" and {len(allowed) - _SHOWN} more" if len(allowed) > _SHOWN else ""
+        return f"none of {', '.join(map(_text, allowed[:_SHOWN]))}{more}"
+
+
+def _bound(field: FieldSpec, limit: Any) -> np.ndarray | None:
+    if limit is None or field.dtype.kind not in "biuf":
+        return None
+    bound = np.asarray(limit)
+    # Compared as the column has them: 0.1 in float32 is above 0.1.
+    return bound.astype(field.dtype) if field.dtype.kind == "f" else bound
+
+
+def _unbounded(field: FieldSpec, low: np.ndarray | None, high: np.ndarray | None) -> bool:
+    if field.dtype.kind == "b":
+        least, most = 0.0, 1.0
+    elif field.dtype.kind in "iu":
+        least, most = np.iinfo(field.dtype).min, np.iinfo(field.dtype).max
+    else:
+        least, most = -np.inf, np.inf
+    return (low is None or bool((low <= least).all())) and (high is None or bool((high >= most).all()))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return repr(value.decode(errors="replace"))
+    return f"{np.asarray(value).item():.6g}" if np.asarray(value).dtype.kind == "f" else str(value)
