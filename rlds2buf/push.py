@@ -297,7 +297,7 @@ def _report(conversion: ConvertReport, sink: ReverbTableSink, restarts: int) -> 
         sink.columns,
         sink.counts,
         acknowledged=sum(count.acknowledged for count in sink.counts),
-        resumed=conversion.items - sink.sent,
+        resumed=sink.passed_over,
         already_there=sum(count.already_there for count in sink.counts),
         episodes_without_items=short,
         reconnects=sink.reconnects,

@@ -1,13 +1,15 @@
 """The journal of a push: which episodes a server has acknowledged, on disk.
 
 One JSON object per line, appended and fsynced.  The first line says what is pushed where; a file
-with another first line is refused.  A line that a kill cut short is dropped.
+with another first line is refused, and not a byte of it is changed.  A line that a kill cut short is
+dropped.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +20,8 @@ __all__ = ["Journal", "ServerRecord"]
 
 _VERSION = 1
 _SYNC_SECONDS = 0.25
+_MARK = b'{"rlds2buf_push":'
+_LONGEST_HEADER = 1 << 20
 
 
 class ServerRecord:
@@ -74,12 +78,15 @@ class Journal:
         self._path = os.fspath(path)
         first = {"rlds2buf_push": _VERSION, **header}
         try:
-            self._file = open(self._path, "a+b", buffering=0)
+            # Without O_NONBLOCK, opening a named pipe would wait for whoever writes to it.
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
+            self._file = open(self._path, "a+b", buffering=0, opener=lambda path, _: os.open(path, flags, 0o666))
             self._read(first)
         except OSError as cause:
+            self._let_go()
             raise SinkError(f"{self._path}: the journal can't be used: {cause.strerror}") from cause
-        except SinkError:
-            self.close()
+        except BaseException:
+            self._let_go()
             raise
 
     def begin(self, server: int, state: str, *, size: int, inserted: int) -> None:
@@ -109,44 +116,72 @@ class Journal:
         self._write({"progress": self.progress}, sync=True)
 
     def close(self) -> None:
-        """Sync and close; idempotent."""
-        if self._file is not None:
-            self._sync()
-            self._file.close()
-            self._file = None
+        """Sync and close; idempotent.
+
+        Raises:
+            SinkError: it can't be written.
+        """
+        try:
+            if self._file is not None:
+                self._sync()
+        except OSError as cause:
+            raise self._unwritable(cause) from cause
+        finally:
+            self._let_go()
 
     def _write(self, line: Mapping[str, Any], *, sync: bool = False) -> None:
         if self._file is None:
             return
         try:
-            self._file.write(json.dumps(line).encode() + b"\n")
+            self._file.write(_line(line))
             # A kill of this process loses nothing that is written; a power cut may lose the last lines,
             # which costs sending their episodes again, so they are synced a few times a second.
             if sync or time.monotonic() - self._unsynced > _SYNC_SECONDS:
                 self._sync()
         except OSError as cause:
-            raise SinkError(f"{self._path}: the journal can't be written: {cause.strerror}") from cause
+            raise self._unwritable(cause) from cause
+
+    def _let_go(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _unwritable(self, cause: OSError) -> SinkError:
+        return SinkError(f"{self._path}: the journal can't be written: {cause.strerror}")
 
     def _sync(self) -> None:
         os.fsync(self._file.fileno())
         self._unsynced = time.monotonic()
 
     def _read(self, first: Mapping[str, Any]) -> None:
+        if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            raise SinkError(f"{self._path}: the journal can't be used: not a regular file; name another")
         self._file.seek(0)
-        whole, newline, torn = self._file.read().rpartition(b"\n")
-        if torn:  # a kill came in the middle of a line
-            self._file.truncate(len(whole) + len(newline))
-        lines = whole.splitlines()
-        if not lines:
-            self._write(first, sync=True)
+        header = self._file.readline(_LONGEST_HEADER)
+        if not header.endswith(b"\n"):
+            self._begin_file(header, first)
             return
         try:
-            found = [json.loads(line) for line in lines]
-            self._refuse_changes(found[0], first)
-            for line in found[1:]:
-                self._replay(line)
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as cause:
-            raise SinkError(f"{self._path}: not the journal of a push ({cause})") from cause
+            self._refuse_changes(json.loads(header), first)
+            whole, newline, torn = self._file.read().rpartition(b"\n")
+            for line in whole.splitlines():
+                self._replay(json.loads(line))
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as cause:
+            raise self._not_ours(str(cause)) from cause
+        if torn:  # a kill came in the middle of a line
+            self._file.truncate(len(header) + len(whole) + len(newline))
+
+    def _begin_file(self, found: bytes, first: Mapping[str, Any]) -> None:
+        """Write the first line into a file that is empty, or holds what a kill left of this very line."""
+        ours = not found or found.startswith(_MARK)
+        if not ours or not _line(first).startswith(found):
+            raise self._not_ours("its first line is not a journal's")
+        if found:
+            self._file.truncate(0)
+        self._write(first, sync=True)
+
+    def _not_ours(self, why: str) -> SinkError:
+        return SinkError(f"{self._path}: not the journal of a push ({why}); it is left as it is: name another file")
 
     def _refuse_changes(self, found: Any, expected: Mapping[str, Any]) -> None:
         if not isinstance(found, dict) or "rlds2buf_push" not in found:
@@ -178,6 +213,10 @@ class Journal:
             for start, stop in line["episodes"]:
                 record.episodes.update(range(start, stop))
             record.items += line["items"]
+
+
+def _line(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values).encode() + b"\n"
 
 
 def _runs(numbers: Sequence[int]) -> list[list[int]]:

@@ -96,6 +96,7 @@ class ReverbTableSink(Sink):
         notes: sentences about the table that the user should read.
         episodes_without_items: episodes too short for the pattern.
         sent: items sent in this run.
+        passed_over: items not sent, for the journal has them as acknowledged.
         reconnects: how often a lost connection was made again.
 
     Raises:
@@ -134,7 +135,7 @@ class ReverbTableSink(Sink):
         self.expected: int | None = None
         self.notes: list[str] = []
         self.episodes_without_items = 0
-        self.sent = self.reconnects = 0
+        self.sent = self.passed_over = self.reconnects = 0
         self._priority = priority
         self._chunk_length = chunk_length
         self._journal_path = journal
@@ -158,7 +159,7 @@ class ReverbTableSink(Sink):
         self.notes.clear()
         self.pattern.reset()
         self.counts = [ServerCount(address) for address in self.addresses]
-        self._written = self.episodes_without_items = self.sent = 0
+        self._written = self.episodes_without_items = self.sent = self.passed_over = 0
         try:
             fields = flatten_spec(self.pattern.signature(spec))
             self.columns = {nest.path_name(path): str(field) for path, field in fields}
@@ -190,7 +191,10 @@ class ReverbTableSink(Sink):
         """The journal's last word on how far the reading had come."""
         assert self._journal is not None
         # Items that cross borders need the rows of the episode before, so that one is read again.
-        return None if self.pattern.crosses else self._journal.progress
+        progress = None if self.pattern.crosses else self._journal.progress
+        if progress is not None:
+            self.passed_over = int(progress["items"])
+        return progress
 
     def write(self, episode: Episode) -> int:
         """Send one episode's items; returns how many there are, sent now or acknowledged earlier.
@@ -208,6 +212,7 @@ class ReverbTableSink(Sink):
         self.episodes_without_items += not items
         server = self._servers[self._keys.shard(number, len(self._servers))]
         if number in self._journal.servers[server.number].episodes:
+            self.passed_over += items
             return items
         priorities = priorities_of(self._priority, episode, laid)
         server.items += items

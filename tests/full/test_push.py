@@ -242,6 +242,14 @@ def test_a_rate_limiter_that_waits_for_a_reader(server):
     assert report.items == report.acknowledged == 49
 
 
+def test_what_was_sent_in_vain_is_not_counted_as_resumed(server, tmp_path):
+    for attempt in range(2):  # more items than may be under way, so it is a write that gives up
+        with pytest.raises(WriteTimeout) as caught:
+            push(episodes(*[5000] * 8), server.address, "blocked", timeout=1, resume=tmp_path / "journal")
+        report = caught.value.report
+        assert report.resumed == 0 and 0 <= report.to_json()["acknowledged"] <= 7, attempt
+
+
 def test_episodes_spread_over_servers(server):
     given = episodes(*[5] * 40)
     report = push(given, server.addresses[1:], "plain")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -63,6 +64,11 @@ def test_every_cut_leaves_a_journal(path, tmp_path):
     for length in range(len(whole)):
         cut = tmp_path / "cut"
         cut.write_bytes(whole[:length])
+        if 0 < length < len('{"rlds2buf_push":'):  # too little to tell whose it is
+            with pytest.raises(SinkError, match="not the journal of a push"):
+                Journal(cut, HEADER, 2)
+            assert cut.read_bytes() == whole[:length]
+            continue
         journal = Journal(cut, HEADER, 2)
         assert journal.servers[0].items in (0, 34)
         journal.begin(0, "dd", size=0, inserted=0)
@@ -91,9 +97,22 @@ def test_another_pushs_journal_is_refused(path, change, words):
 
 @pytest.mark.parametrize(
     "content",
-    [b"hello\n", b"[]\n", b'{"a": 1}\n', b"\xff\xfe\n", b"null\n"],
+    [
+        b"hello\n",
+        b"[]\n",
+        b'{"a": 1}\n',
+        b"\xff\xfe\n",
+        b"null\n",
+        b"one line of a thesis",
+        b"{",
+        b"a chapter\nand half of another",
+        b'{"rlds2buf_push": 1, "table": "ot',
+        b"\x89HDF\r\n\x1a\n" + bytes(range(256)) * 100,
+        b"[" * 200_000 + b"\n",
+        b"x" * (2 << 20) + b"\nand more",
+    ],
 )
-def test_other_files_are_refused(path, content):
+def test_other_files_are_refused_and_not_a_byte_of_them_is_changed(path, content):
     path.write_bytes(content)
     with pytest.raises(SinkError, match="not the journal of a push"):
         Journal(path, HEADER, 2)
@@ -109,6 +128,20 @@ def test_damaged_lines_are_refused(path, line):
         file.write(line + b"\n")
     with pytest.raises(SinkError, match="not the journal of a push"):
         Journal(path, HEADER, 2)
+
+
+def test_a_damaged_journal_with_a_torn_line_is_left_as_it_is(path):
+    damaged = written(path).read_bytes() + b"[]\n" + b'{"server": 0, "ep'
+    path.write_bytes(damaged)
+    with pytest.raises(SinkError, match="not the journal of a push"):
+        Journal(path, HEADER, 2)
+    assert path.read_bytes() == damaged
+
+
+def test_a_pipe_is_no_journal(path):
+    os.mkfifo(path)
+    with pytest.raises(SinkError, match="not a regular file"):
+        Journal(path, HEADER, 1)
 
 
 def test_a_folder_is_no_journal(tmp_path):
