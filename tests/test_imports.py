@@ -22,7 +22,7 @@ PACKAGE = ROOT / "rlds2buf"
 LAYERS = {
     "errors": "",
     "core": "errors",
-    "files": "errors",
+    "files": "core errors",
     "kernels": "",
     "wire": "core errors",
     "transform": "core errors",

@@ -9,6 +9,7 @@ from typing import Any
 
 import crc32c
 
+from rlds2buf.core.json_text import parse_json
 from rlds2buf.errors import SnapshotCorrupt, SnapshotTooNew, SourceNotFound
 from rlds2buf.files.durable import replace_text
 
@@ -50,10 +51,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise SourceNotFound(f"{folder}: there is no such folder")
     try:
-        body = json.loads((folder / _NAME).read_text(encoding="utf-8"))
+        body = parse_json((folder / _NAME).read_text(encoding="utf-8"))
     except FileNotFoundError as cause:
         raise SnapshotCorrupt(f"{folder}: no {_NAME}; not a saved buffer, or an unfinished one") from cause
-    except (OSError, ValueError, RecursionError) as cause:
+    except (OSError, ValueError) as cause:
         raise SnapshotCorrupt(f"{folder / _NAME}: {cause}") from cause
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise SnapshotCorrupt(f"{folder / _NAME}: not the manifest of a saved buffer")
@@ -100,8 +101,8 @@ def inside(folder: Path, *names: Any) -> Path:
 def is_buffer(folder: Path) -> bool:
     """Whether a folder holds a saved buffer, whole or not."""
     try:
-        return bool(json.loads((folder / _NAME).read_text(encoding="utf-8")).get("format") == FORMAT)
-    except (OSError, ValueError, AttributeError, RecursionError):
+        return bool(parse_json((folder / _NAME).read_text(encoding="utf-8")).get("format") == FORMAT)
+    except (OSError, ValueError, AttributeError):
         return False
 
 

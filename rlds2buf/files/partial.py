@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlds2buf.core.json_text import parse_json
 from rlds2buf.errors import SinkError, SnapshotCorrupt, SnapshotError, SnapshotExists
 from rlds2buf.files.durable import replace_text, sync_file, sync_folder
 
@@ -172,10 +173,10 @@ class PartialFolder:
     def _read_journal(self) -> dict[str, Any] | None:
         path = self.folder / _JOURNAL
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = parse_json(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, RecursionError) as cause:
+        except (OSError, ValueError) as cause:
             raise SnapshotCorrupt(f"{path}: the journal can't be read ({cause}); start over") from cause
         if not isinstance(found, dict) or not isinstance(found.get("state"), dict | None):
             raise SnapshotCorrupt(f"{path}: not a journal; start over")

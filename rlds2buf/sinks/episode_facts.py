@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from rlds2buf.core.dtypes import parse_dtype
+
 __all__ = ["SharedFacts", "fact", "facts_of", "from_json", "same_fact", "to_json"]
 
 Fact = Any
@@ -112,7 +114,7 @@ def from_json(value: Any) -> Fact:
         out = np.empty(len(value["texts"]), object)
         out[:] = [item.encode("latin-1") for item in value["texts"]]
         return out.reshape(value["shape"])
-    return np.frombuffer(base64.b64decode(value["array"]), np.dtype(value["dtype"])).reshape(value["shape"])
+    return np.frombuffer(base64.b64decode(value["array"]), parse_dtype(value["dtype"])).reshape(value["shape"])
 
 
 class SharedFacts:

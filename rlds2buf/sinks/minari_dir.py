@@ -13,6 +13,7 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SinkError
 from rlds2buf.files.durable import replace_text
@@ -161,8 +162,8 @@ class MinariDirSink(SpooledSink):
 
     def replaceable(self, path: Path) -> bool:
         try:
-            metadata = json.loads((path / "data" / _METADATA).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+            metadata = parse_json((path / "data" / _METADATA).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
             return False
         return isinstance(metadata, dict) and "minari_version" in metadata
 
@@ -346,8 +347,8 @@ def _usual_id(path: Path) -> str:
 
 def _check_env_spec(text: str) -> None:
     try:
-        named = isinstance(json.loads(text).get("id"), str)
-    except (ValueError, AttributeError, RecursionError):
+        named = isinstance(parse_json(text).get("id"), str)
+    except (ValueError, AttributeError):
         named = False
     if not named:
         raise ValueError("env_spec must be the JSON of an EnvSpec, with an id")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 from pathlib import Path
 from typing import Any
 
+from rlds2buf.core.json_text import parse_json
 from rlds2buf.errors import SourceError
 
 __all__ = ["Look"]
@@ -129,7 +129,7 @@ class Look:
         """The file's JSON value; None if it is missing, too large, or no JSON."""
         try:
             if self.path.is_file() and self.path.stat().st_size <= _MAX_JSON:
-                return json.loads(self.path.read_bytes())
+                return parse_json(self.path.read_bytes())
         except (OSError, ValueError):
             pass
         return None

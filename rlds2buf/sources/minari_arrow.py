@@ -16,7 +16,6 @@ Source: minari/dataset/_storages/arrow_storage.py, https://github.com/Farama-Fou
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceError, SourceFormatError, SpecMismatch
 from rlds2buf.sources.arrow_columns import arrow_errors, column_names, import_pyarrow, read_table, table_column
@@ -167,10 +167,10 @@ def _files_of(folder: Path) -> list[Path]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_bytes())
+        value = parse_json(path.read_bytes())
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, RecursionError) as cause:
+    except (OSError, ValueError) as cause:
         raise SourceFormatError(f"{path}: not readable as JSON ({cause})") from cause
     if not isinstance(value, dict):
         raise SourceFormatError(f"{path}: should hold a JSON object, it holds a {type(value).__name__}")

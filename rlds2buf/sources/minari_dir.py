@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import FieldSpec, StepSpec, spec_of
 from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound, SpecMismatch
 from rlds2buf.sources.base import Source
@@ -239,7 +239,7 @@ def _spaces(metadata: dict[str, Any], path: Path) -> dict[str, nest.Nest]:
 
 def _read_metadata(path: Path) -> dict[str, Any]:
     try:
-        metadata = json.loads(path.read_bytes())
+        metadata = parse_json(path.read_bytes())
     except FileNotFoundError as cause:
         raise SourceFormatError(f"{path.parent}: no {_METADATA}, which Minari 0.5 writes beside its data") from cause
     except (OSError, ValueError) as cause:
@@ -251,7 +251,7 @@ def _read_metadata(path: Path) -> dict[str, Any]:
 
 def _environment(metadata: dict[str, Any]) -> str | None:
     try:
-        name = json.loads(metadata["env_spec"])["id"]
+        name = parse_json(metadata["env_spec"])["id"]
     except (KeyError, TypeError, ValueError):
         return None
     return str(name)

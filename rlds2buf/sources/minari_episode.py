@@ -69,18 +69,19 @@ def build_episode(
         EpisodeError: a picture can't be decoded, or differs in size from the others.
     """
     where: dict[str, Any] = {"source": source, "episode": index}
+    spec = {"rule": "spec", **where}
 
     def part(name: str, field: str) -> Any:
         found = getattr(parts, name)
         if found is None:
-            raise SpecMismatch(f"{parts.name} has no `{name}`", path=field, rule="spec", **where)
+            raise SpecMismatch(f"{parts.name} has no `{name}`", path=field, **spec)
         return found
 
     def numbers(name: str, field: str) -> np.ndarray:
         column = part(name, field)
         if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind not in "biuf":
             got = f"{column.dtype}{list(column.shape)}" if isinstance(column, np.ndarray) else "a group"
-            raise SpecMismatch(f"`{name}` should hold one number a step, got {got}", path=field, rule="spec", **where)
+            raise SpecMismatch(f"`{name}` should hold one number a step, got {got}", path=field, **spec)
         return column
 
     def data(name: str, field: str) -> nest.Nest:
@@ -93,6 +94,8 @@ def build_episode(
     steps = len(rewards)
     ended, cut = (numbers(name, name).astype(np.bool_) for name in ("terminations", "truncations"))
     columns = {"observation": data("observations", "observation"), "action": data("actions", "action")}
+    if not isinstance(parts.infos, dict | None):
+        raise SpecMismatch("`infos` should be a group of columns, got a dataset", path="extras/infos", **spec)
     extras, single = _split(parts.infos or {})
     checks = {"observation": steps + 1, "action": steps, "reward": steps, "terminations": steps, "truncations": steps}
     for name, want in checks.items():

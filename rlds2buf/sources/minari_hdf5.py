@@ -72,16 +72,19 @@ class Hdf5Episodes:
                 group = file.get(name)
                 if group is None:
                     raise SourceFormatError(f"{self.path}: {name} is gone; did the file change?")
-                yield self._parts(group)
+                yield self._parts(name, group)
 
-    def _parts(self, group: Any) -> EpisodeParts:
+    def _parts(self, name: str, group: Any) -> EpisodeParts | SpecMismatch:
+        if not hasattr(group, "items"):
+            return SpecMismatch(f"{name} is a {type(group).__name__.lower()}, not a group", rule="spec")
+
         def part(name: str) -> nest.Nest:
             if group.get(name) is None:
                 return None
             return nest.map_structure(_read, tree(group[name], f"{self.path}: {group.name}/{name}"))
 
         return EpisodeParts(
-            name=group.name.strip("/"),
+            name=name,
             observations=_tuples(part("observations")),
             actions=_tuples(part("actions")),
             rewards=part("rewards"),
@@ -117,10 +120,14 @@ def _tuples(value: nest.Nest) -> nest.Nest:
 def _metadata(group: Any) -> dict[str, Any]:
     """The group's attributes; Minari writes nested options as ``options/name``."""
     out: dict[str, Any] = {}
-    for key, value in group.attrs.items():
-        here = out
+    for key, given in group.attrs.items():
+        value = given.item() if isinstance(given, np.generic) else given
         *parents, last = key.split("/")
+        here: Any = out
         for parent in parents:
-            here = here.setdefault(parent, {})
-        here[last] = value.item() if isinstance(value, np.generic) else value
+            here = here.setdefault(parent, {}) if isinstance(here, dict) else None
+        if isinstance(here, dict):
+            here[last] = value
+        else:  # beside a value of the group's own name
+            out[key] = value
     return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import struct
 import zipfile
 import zlib
@@ -13,14 +14,15 @@ from typing import IO, Any
 import numpy as np
 
 from rlds2buf.errors import SourceFormatError, SourceNotFound
+from rlds2buf.files.npy_header import read_npy_header
 
 __all__ = ["NpyRows"]
 
 _RAISES = (
-    zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, ValueError, KeyError, SyntaxError, TypeError,
-    NotImplementedError, RuntimeError, OverflowError, RecursionError, MemoryError,
+    zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, ValueError, KeyError, NotImplementedError,
+    RuntimeError, OverflowError, MemoryError,
 )  # fmt: skip
-"""What zipfile and numpy raise for damaged files; the header is a Python literal."""
+"""What zipfile raises for damaged archives, and numpy where there is no room."""
 
 _MOST_COMPRESSION = 1032
 _SLACK = 1 << 20
@@ -48,19 +50,18 @@ class NpyRows:
         self.file = file
         self._member = member
         with self._translated(), self._opened() as stream:
-            version = np.lib.format.read_magic(stream)
-            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            self.shape, self._fortran, stored = header(stream)
+            self.shape, self._fortran, stored, told = read_npy_header(stream)
             self._start = stream.tell()
-            self._stored: np.dtype = stored
-            self.why = _reason(stored)
-            self.dtype = np.dtype(object) if stored.kind in "SU" else stored.newbyteorder("=")
+            self.why = _reason(stored, told)
+            self._stored = np.dtype(object) if stored is None else stored
+            self.dtype = np.dtype(object) if self._stored.kind in "SU" else self._stored.newbyteorder("=")
             self._check_size()
 
     def value(self) -> Any:
         """A single value (``[]``) as a Python value: number, flag or text."""
         with self._translated(), self._opened() as stream:
-            return np.lib.format.read_array(stream, allow_pickle=False).item()
+            stream.seek(self._start)
+            return np.frombuffer(stream.read(self._stored.itemsize), self._stored, 1).item()
 
     @contextlib.contextmanager
     def reading(self, start: int) -> Iterator[Callable[[int], np.ndarray]]:
@@ -88,7 +89,10 @@ class NpyRows:
     def _whole(self, start: int) -> Callable[[int], np.ndarray]:
         """For arrays stored column by column, which have no rows to read one behind the other."""
         with self._translated(), self._opened() as stream:
-            array = np.lib.format.read_array(stream, allow_pickle=False)
+            stream.seek(self._start)
+            count = math.prod(self.shape)
+            data = stream.read(count * self._stored.itemsize)
+            array = np.frombuffer(data, self._stored, count).reshape(self.shape, order="F")
         here = start
 
         def read(count: int) -> np.ndarray:
@@ -147,7 +151,9 @@ class NpyRows:
             raise SourceFormatError(f"{self._name}: no readable numpy array ({message[:200]})") from cause
 
 
-def _reason(dtype: np.dtype) -> str | None:
-    if dtype.hasobject:
+def _reason(dtype: np.dtype | None, told: str) -> str | None:
+    if dtype is not None and dtype.hasobject:
         return "holds Python objects, which are pickled and never loaded"
-    return None if dtype.kind in "biufcSU" else f"holds {dtype}, which is no column of steps"
+    if dtype is None or dtype.kind not in "biufcSU":
+        return f"holds {told if dtype is None else dtype}, which is no column of steps"
+    return None

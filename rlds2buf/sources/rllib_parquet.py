@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.json_text import parse_json
 from rlds2buf.errors import SourceFormatError
 from rlds2buf.sources.arrow_columns import VARIABLE_TENSOR, arrow_errors, column_names, parquet_tables, table_column
 from rlds2buf.sources.rllib_columns import HOW_TO_UNPACK, choose_policy, columns_of, of_policy, refuse_packed
@@ -114,7 +115,7 @@ def _cells(table: Any, name: str) -> list[Any]:
     metadata = table.schema.field(name).metadata or {}
     kind = metadata.get(b"ARROW:extension:name", b"")
     if kind.startswith(b"ray.data.arrow_tensor"):
-        shape = json.loads(metadata[b"ARROW:extension:metadata"])
+        shape = parse_json(metadata[b"ARROW:extension:metadata"])
         return [np.asarray(cell).reshape(shape).tolist() for cell in cells]
     if kind.startswith(VARIABLE_TENSOR):
         return [np.asarray(cell["data"]).reshape(cell["shape"]).tolist() for cell in cells]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, SourceFormatError
 from rlds2buf.sources.base import Source, spec_of_first
@@ -251,8 +251,8 @@ def demonstrations(file: Any) -> list[str]:
 def _env_args(attributes: dict[str, Any]) -> Any:
     try:
         # What is no JSON value by the standard (Infinity) is text in `details`.
-        return json.loads(attributes["env_args"], parse_constant=str)
-    except (KeyError, TypeError, ValueError, RecursionError):
+        return parse_json(attributes["env_args"], parse_constant=str)
+    except (KeyError, TypeError, ValueError):
         return None
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.dtypes import parse_dtype
+from rlds2buf.core.entries import Entries
+from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.space_fields import box, discrete, multi_binary, multi_discrete
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceFormatError
@@ -34,7 +36,7 @@ def space_specs(space: Any) -> nest.Nest:
     FieldSpec(float32[2], low=[-1.0, -inf], high=[1.0, 5.0])
     """
     try:
-        parsed = json.loads(space) if isinstance(space, str) else space
+        parsed = parse_json(space) if isinstance(space, str) else space
         kind = parsed["type"]
         read = _KINDS.get(kind)
         if read is None:
@@ -56,16 +58,16 @@ def is_image(spec: FieldSpec) -> bool:
 
 
 def _box(space: Mapping[str, Any]) -> FieldSpec:
-    return box(tuple(space["shape"]), np.dtype(space["dtype"]), space["low"], space["high"])
+    return box(Entries(space).lengths("shape"), parse_dtype(space["dtype"]), space["low"], space["high"])
 
 
 def _discrete(space: Mapping[str, Any]) -> FieldSpec:
-    return discrete(np.dtype(space.get("dtype", "int64")), int(space.get("start", 0)), int(space["n"]))
+    return discrete(parse_dtype(space.get("dtype", "int64")), int(space.get("start", 0)), int(space["n"]))
 
 
 def _multi_discrete(space: Mapping[str, Any]) -> FieldSpec:
     many = np.asarray(space["nvec"], np.int64)
-    return multi_discrete(np.dtype(space["dtype"]), space.get("start", np.zeros_like(many)), many)
+    return multi_discrete(parse_dtype(space["dtype"]), space.get("start", np.zeros_like(many)), many)
 
 
 def _multi_binary(space: Mapping[str, Any]) -> FieldSpec:

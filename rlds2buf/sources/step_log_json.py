@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -157,7 +158,8 @@ class JsonTable(Table):
                 raise SourceFormatError(f"{block.file}, line {block.line + i}: a line should be an object, it is {got}")
             found.append((block.line + i, value))
         if found and self._episodes is None:
-            self._episodes = looks_like_an_episode(found[0][1], self._given)
+            with _placed(block.file, found[0][0]):
+                self._episodes = looks_like_an_episode(found[0][1], self._given)
         return found
 
     def _blocks_of(self, lines: list[tuple[int, Any]], file: Path) -> Iterator[dict[str, np.ndarray]]:
@@ -178,10 +180,8 @@ class JsonTable(Table):
         return columns
 
     def _episode(self, line: int, value: Any, file: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        try:
+        with _placed(file, line):
             return episode_columns(value)
-        except Misfit as cause:
-            raise SourceFormatError(f"{file}, line {line}: `{cause.column}` {cause.why}") from cause
 
     def _scan_episodes(self, lines: list[tuple[int, Any]], file: Path) -> list[int]:
         """Take up lines that are episodes; where each begins."""
@@ -218,3 +218,12 @@ class JsonTable(Table):
         if column is None or column.shape[1:] != spec.shape:
             raise SourceFormatError(f"{file}: `{name}` is not what it was; did the file change?")
         return column.astype(spec.dtype, copy=False)
+
+
+@contextlib.contextmanager
+def _placed(file: Path, line: int) -> Iterator[None]:
+    """What is wrong with a line's values, with the line."""
+    try:
+        yield
+    except Misfit as cause:
+        raise SourceFormatError(f"{file}, line {line}: `{cause.column}` {cause.why}") from cause

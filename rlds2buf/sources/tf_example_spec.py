@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,7 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from rlds2buf.core.dtypes import as_dtype
 from rlds2buf.core.fields import FLAG_FIELDS, dtype_name
+from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.nest import path_name
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
@@ -224,8 +225,8 @@ def _dtype(name: str, given: Any, encoding: str) -> np.dtype | None:
             raise ValueError(f"features: {name}: values encoded as bytes need a dtype")
         return np.dtype(np.uint8) if encoding == "image" else None
     try:
-        dtype = _STRING if given in ("string", "bytes") else np.dtype(given)
-    except TypeError as cause:
+        dtype = _STRING if given in ("string", "bytes") else as_dtype(given)
+    except ValueError as cause:
         raise ValueError(f"features: {name}: unknown dtype {given!r}") from cause
     if dtype.kind not in "biufO" or (dtype == _STRING and encoding != "none"):
         raise ValueError(f"features: {name}: values of {given} encoded as {encoding!r} are not read")
@@ -248,10 +249,10 @@ def _shape(name: str, given: Any, encoding: str) -> tuple[int | None, ...] | Non
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
+        return parse_json(path.read_bytes())
     except FileNotFoundError as cause:
         raise SourceNotFound(f"{path}: no such file of features, nor one of {', '.join(PRESETS)}") from cause
     except OSError as cause:
         raise SourceError(f"{path}: {cause.strerror or cause}") from cause
-    except (ValueError, RecursionError) as cause:
+    except ValueError as cause:
         raise SourceFormatError(f"{path}: not readable as JSON ({cause})") from cause

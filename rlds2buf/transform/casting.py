@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlds2buf.core import nest
+from rlds2buf.core.dtypes import as_dtype
 from rlds2buf.core.fields import FLAG_FIELDS
 from rlds2buf.core.nest import Nest
 from rlds2buf.transform.leaves import Leaves
@@ -103,8 +104,8 @@ def _fits(name: str, pattern: str) -> bool:
 
 def _dtype(name: str, given: npt.DTypeLike) -> np.dtype:
     try:
-        dtype = np.dtype(given)
-    except TypeError as cause:
+        dtype = as_dtype(given)
+    except ValueError as cause:
         raise ValueError(f"cast: {given!r} for {name!r} is no numpy type") from cause
     if dtype.kind not in "biuf":
         raise ValueError(f"cast: {name!r} can become a number or bool, not {dtype.name}")

@@ -6,12 +6,12 @@ Source: tensorflow_datasets/core/{naming,splits}.py, https://github.com/tensorfl
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rlds2buf.core.json_text import parse_json
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
 from rlds2buf.wire.array_record import count_array_records
 from rlds2buf.wire.tfrecord import count_records
@@ -85,7 +85,7 @@ def read_dataset_info(folder: Path) -> DatasetInfo:
     """
     path = folder / _FILE
     try:
-        info = json.loads(path.read_text(encoding="utf-8"))
+        info = parse_json(path.read_text(encoding="utf-8"))
         if not isinstance(info, Mapping):
             raise SourceFormatError(f"{path}: not a JSON object")
         file_format = _file_format(info, folder)
@@ -97,7 +97,7 @@ def read_dataset_info(folder: Path) -> DatasetInfo:
         raise SourceError(f"{path}: {cause.strerror or cause}") from cause
     except SourceError:
         raise
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as cause:
+    except (KeyError, TypeError, AttributeError, ValueError) as cause:
         raise SourceFormatError(f"{path}: malformed: {type(cause).__name__}: {cause}") from cause
     config = str(info.get("configName") or "")
     return DatasetInfo(name, config, version, file_format, {split.name: split for split in splits})

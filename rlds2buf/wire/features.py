@@ -20,7 +20,6 @@ Source: tensorflow_datasets/core/features, https://github.com/tensorflow/dataset
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from rlds2buf.core.fields import dtype_name
+from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
 
@@ -124,14 +124,14 @@ def read_features(path: Path) -> dict[str, FeatureTree]:
         SourceFormatError: it is not JSON, or not what TFDS writes; the message names the feature.
     """
     try:
-        tree = parse_features(json.loads(path.read_text(encoding="utf-8")))
+        tree = parse_features(parse_json(path.read_text(encoding="utf-8")))
     except FileNotFoundError as cause:
         raise SourceNotFound(f"{path}: no such file") from cause
     except OSError as cause:
         raise SourceError(f"{path}: {cause.strerror or cause}") from cause
     except SourceFormatError as cause:
         raise SourceFormatError(f"{path}: {cause}") from cause
-    except (ValueError, RecursionError) as cause:
+    except ValueError as cause:
         raise SourceFormatError(f"{path}: not JSON: {cause}") from cause
     if not isinstance(tree, dict):
         raise SourceFormatError(f"{path}: the top is not a FeaturesDict")
@@ -232,8 +232,8 @@ def _class_and_content(value: Any, name: str) -> tuple[str, Any]:
 
 def _inner_json(text: Any, name: str) -> Any:
     try:
-        return json.loads(text)
-    except (TypeError, ValueError, RecursionError) as cause:
+        return parse_json(text)
+    except (TypeError, ValueError) as cause:
         raise SourceFormatError(f"{name}: its content is not JSON: {cause}") from cause
 
 

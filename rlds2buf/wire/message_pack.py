@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rlds2buf.core.dtypes import parse_dtype
 from rlds2buf.errors import MissingDependency, SourceFormatError
 
 __all__ = ["Closed", "unpack"]
@@ -62,7 +63,7 @@ def _array(found: dict[Any, Any]) -> Any:
     name = told.decode("ascii") if isinstance(told, bytes) else told
     if kind or not isinstance(name, str) or not isinstance(data, bytes):
         raise SourceFormatError("an array of structures, or a malformed one")
-    dtype = np.dtype(name)
+    dtype = parse_dtype(name)
     if dtype.kind not in "biufSU" or not dtype.itemsize or len(data) % dtype.itemsize:
         raise SourceFormatError(f"an array of {name} in {len(data)} bytes")
     values = np.frombuffer(data, dtype)

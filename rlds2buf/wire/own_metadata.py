@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any, Final
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SourceFormatError
 from rlds2buf.wire.features_writer import names_of
@@ -125,8 +125,8 @@ def own_entry(folder: Path) -> dict[str, Any]:
     """The part of our entry in a folder's ``metadata.json`` that says how records are read; empty if there is none."""
     path = folder / FILE_NAME
     try:
-        content = json.loads(path.read_bytes()) if path.stat().st_size <= _MOST_BYTES else None
-    except (OSError, ValueError, RecursionError):
+        content = parse_json(path.read_bytes()) if path.stat().st_size <= _MOST_BYTES else None
+    except (OSError, ValueError):
         return {}
     entry = content.get(_KEY) if isinstance(content, dict) else None
     return {name: entry[name] for name in _OF_RECORDS if name in entry} if isinstance(entry, dict) else {}
@@ -135,8 +135,8 @@ def own_entry(folder: Path) -> dict[str, Any]:
 def own_facts(folder: Path) -> dict[str, Any]:
     """What was known of the dataset that the folder was made from; empty for folders of others."""
     try:
-        facts = json.loads((folder / FILE_NAME).read_bytes())[_KEY]["provenance"]["dataset"]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        facts = parse_json((folder / FILE_NAME).read_bytes())[_KEY]["provenance"]["dataset"]
+    except (OSError, ValueError, LookupError, TypeError):
         return {}
     return dict(facts) if isinstance(facts, dict) else {}
 
@@ -161,8 +161,8 @@ def read_own_metadata(folder: Path) -> OwnMetadata:
     try:
         if path.stat().st_size > _MOST_BYTES:
             return OwnMetadata()
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):  # others' files are none of our business
+        content = parse_json(path.read_bytes())
+    except (OSError, ValueError):  # others' files are none of our business
         return OwnMetadata()
     if not isinstance(content, dict) or _KEY not in content:
         return OwnMetadata()
@@ -175,7 +175,7 @@ def read_own_metadata(folder: Path) -> OwnMetadata:
             {kind: tuple(map(_names, paths)) for kind, paths in entry["python"].items() if kind in _PYTHON},
             {_names(path): {name: _from_json(given[name]) for name in given} for path, given in entry["limits"]},
         )
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as cause:
+    except (KeyError, TypeError, ValueError, AttributeError) as cause:
         raise SourceFormatError(f"{path}: malformed entry {_KEY!r}: {type(cause).__name__}: {cause}") from cause
 
 

@@ -1,0 +1,58 @@
+"""Types of numbers by their names, as files and people write them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+__all__ = ["as_dtype", "parse_dtype"]
+
+_NAME = re.compile(r"[<>=|]?(\?|[A-Za-z]{1,12})(\d{0,10})(\[[A-Za-z0-9/]{1,12}\])?")
+_MOST_LETTERS = (1 << 29) - 1
+"""Of a text of fixed length: numpy counts bytes, four a letter, in 31 bits."""
+
+
+def parse_dtype(name: Any) -> np.dtype:
+    """The numpy type of a name such as ``float32``, ``<f4``, ``|S10`` or ``datetime64[ns]``.
+
+    Numpy's own parser also takes structures (``"f4,(2,3)i8"``), and reads those as Python.  What comes
+    out of a file is nothing to be tried there.
+
+    Raises:
+        ValueError: it is no text, or not the name of a single type.
+
+    >>> parse_dtype("<f4"), parse_dtype("bool")
+    (dtype('float32'), dtype('bool'))
+    >>> parse_dtype("f4,(")
+    Traceback (most recent call last):
+    ValueError: 'f4,(' is no numpy type
+    """
+    match = _NAME.fullmatch(name) if isinstance(name, str) else None
+    try:
+        if match is None or (match[2] and match[1] in _OF_ANY_LENGTH and int(match[2]) > _MOST_LETTERS):
+            raise ValueError(f"{repr(name)[:80]} is no numpy type")
+        return np.dtype(name)
+    except (TypeError, SystemError) as cause:
+        raise ValueError(f"{name!r} is no numpy type") from cause
+
+
+_OF_ANY_LENGTH = ("S", "U", "V", "a")
+
+
+def as_dtype(given: Any) -> np.dtype:
+    """The numpy type that an argument means: a name for :func:`parse_dtype`, or what numpy takes besides.
+
+    Raises:
+        ValueError: it is no type.
+
+    >>> as_dtype(np.float32)
+    dtype('float32')
+    """
+    if isinstance(given, str):
+        return parse_dtype(given)
+    try:
+        return np.dtype(given)
+    except (TypeError, ValueError, SyntaxError, SystemError) as cause:
+        raise ValueError(f"{repr(given)[:80]} is no numpy type") from cause
