@@ -15,6 +15,7 @@ from rlds2buf import __version__
 from rlds2buf.check.repair import keep_final_transition, repair
 from rlds2buf.check.report import Checker, Issue, issue_of
 from rlds2buf.check.rules import ERROR
+from rlds2buf.core import shown
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, FilteredOut
@@ -63,6 +64,23 @@ class ConvertReport:
     lost: dict[str, str] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
     resumed: int = 0
+
+    def __repr__(self) -> str:
+        rows = [
+            ("  episodes", f"{self.episodes:,} of {self.read:,} read"),
+            ("  steps", f"{self.steps:,}"),
+            ("  items", f"{self.items:,}"),
+            ("  seconds", f"{self.seconds:.3g}"),
+        ]
+        if self.resumed:
+            rows.append(("  resumed", f"{self.resumed:,} episodes were there already"))
+        for title, found in (("left out", self.rejected), ("changed", self.repaired)):
+            if found:
+                by_rule = ", ".join(f"{rule} {count:,}" for rule, count in found.most_common())
+                rows.append((f"  {title}", by_rule))
+        if self.lost:
+            rows.append(("  not held", ", ".join(self.lost)))
+        return shown.aligned(f"{self.source} -> {self.sink}", rows)
 
     @property
     def written(self) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlds2buf.convert import ConvertReport, convert
+from rlds2buf.core import shown
 from rlds2buf.errors import SinkError
 from rlds2buf.sinks.reverb_checkpoint import ReverbCheckpointSink
 from rlds2buf.sinks.reverb_patterns import PATTERN_OPTIONS, make_pattern
@@ -56,6 +57,23 @@ class PushReport:
     reconnects: int = 0
     restarts: int = 0
     notes: list[str] = dataclasses.field(default_factory=list)
+
+    def __repr__(self) -> str:
+        rows = [
+            ("  episodes", f"{self.conversion.episodes:,} of {self.conversion.read:,} read"),
+            ("  items", f"{self.items:,}, {self.acknowledged:,} acknowledged in this run"),
+            ("  seconds", f"{self.conversion.seconds:.3g}"),
+        ]
+        counts = (("resumed", self.resumed), ("already there", self.already_there), ("reconnects", self.reconnects))
+        rows += [(f"  {name}", f"{count:,}") for name, count in (*counts, ("restarts", self.restarts)) if count]
+        rows += [
+            (f"  {server.address}", f"{server.size_before:,} -> {server.size_after:,} items") for server in self.servers
+        ]
+        rejected = ", ".join(f"{rule} {count:,}" for rule, count in self.conversion.rejected.most_common())
+        rows += [("  left out", rejected)] if rejected else []
+        rows += [("  note", note) for note in self.notes]
+        rows += [(f"  column {name}", kind) for name, kind in self.columns.items()]
+        return shown.aligned(f"{self.conversion.source} -> {self.conversion.sink}, table {self.table}", rows)
 
     @property
     def items(self) -> int:

@@ -223,7 +223,7 @@ def met(observation: Any, action: Any, after: Any) -> Any:
 )
 def test_goals_as_they_may_be_given(goals: Any) -> None:
     buffer = rlds2buf.make_hindsight(GOALS, 10, goals=goals, reward_fn=met, done_fn=met)
-    assert repr(buffer) == "<Buffer: hindsight, 0 transitions, capacity 10 rows>"
+    assert repr(buffer).splitlines()[0] == "<Buffer: hindsight, 0 transitions, capacity 10 rows>"
 
 
 @pytest.mark.parametrize(
@@ -252,9 +252,9 @@ def test_policies_are_a_mapping() -> None:
 
 
 def test_what_a_buffer_looks_like() -> None:
-    assert repr(filled()) == "<Buffer: circular, 4 transitions, capacity 10 rows>"
+    assert repr(filled()).splitlines()[0] == "<Buffer: circular, 4 transitions, capacity 10 rows>"
     whole = rlds2buf.make_prioritized(WHOLE, 2_000, capacity_unit="episodes", storage_unit="episodes")
     whole.add(EPISODE)
-    assert repr(whole) == "<Buffer: prioritized, 1 episodes, capacity 2,000 episodes>"
+    assert repr(whole).splitlines()[0] == "<Buffer: prioritized, 1 episodes, capacity 2,000 episodes>"
     both = rlds2buf.make_multi_agent({"ant": filled(), "bee": rlds2buf.make_circular(WHOLE, 10)})
-    assert repr(both) == "<MultiAgentBuffer: independent, items by policy: ant: 4, bee: 0>"
+    assert repr(both).splitlines()[0] == "<MultiAgentBuffer: independent, items by policy: ant: 4, bee: 0>"

@@ -23,6 +23,7 @@ from rlds2buf.buffers.reader import Reader
 from rlds2buf.buffers.sampling import Sampling
 from rlds2buf.buffers.saved import Saved
 from rlds2buf.buffers.view import View
+from rlds2buf.core import shown
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.nest import Nest
 from rlds2buf.core.sample import Transition
@@ -90,7 +91,8 @@ class Buffer(Sampling, Saved):
 
     def __repr__(self) -> str:
         items = "transitions" if self.storage_unit == "timesteps" else self.storage_unit
-        return f"<Buffer: {self.kind}, {len(self):,} {items}, capacity {self.capacity:,} {self.capacity_unit}>"
+        held = f"{len(self):,} {items}, capacity {self.capacity:,} {self.capacity_unit}"
+        return shown.aligned(f"<Buffer: {self.kind}, {held}>", shown.spec_rows(self.spec))
 
     @property
     def capacity(self) -> int:

@@ -15,7 +15,7 @@ from rlds2buf.buffers.spaces import number_field, step_spec
 from rlds2buf.buffers.step_field import StepField, done_code
 from rlds2buf.buffers.storage import OWN_NEXT, RowStore
 from rlds2buf.buffers.tensors import Device, to_numpy
-from rlds2buf.core import nest
+from rlds2buf.core import nest, shown
 from rlds2buf.core.agreement import same_columns
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode
@@ -144,7 +144,8 @@ class CostReplay:
 
     def __repr__(self) -> str:
         environments = "1 environment" if self.num_envs == 1 else f"{self.num_envs} environments"
-        return f"<CostReplay: {len(self)} of {self.capacity} transitions, {environments}>"
+        title = f"<CostReplay: {len(self)} of {self.capacity} transitions, {environments}>"
+        return shown.aligned(title, shown.spec_rows(self.spec))
 
     def add_field(self, name: str, shape: tuple[int, ...] = (), dtype: Any = np.float32) -> None:
         """A further field of every step; :meth:`store` requires it, batches have it in ``extras``.
@@ -325,7 +326,7 @@ class CostReplay:
             if state.get(name) != value:
                 raise SnapshotError(f"the state is of a buffer with {name} {state.get(name)!r}, this one has {value!r}")
         if not same_columns(state.get("spec"), self.spec):
-            raise SnapshotError(f"the state is of a buffer with spec {state.get('spec')}, this one's is {self.spec}")
+            raise SnapshotError("the state is of a buffer with another spec")
         with self._lock:
             store, oldest = self._store, int(state["oldest"])
             arrays = {name: np.array(array) for name, array in state["arrays"].items()}

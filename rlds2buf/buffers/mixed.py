@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlds2buf.core import nest
+from rlds2buf.core import nest, shown
 from rlds2buf.core.agreement import common_spec
 from rlds2buf.core.sample import Sample
 from rlds2buf.core.spec import StepSpec
@@ -36,6 +36,9 @@ class MixedInfo(NamedTuple):
     weight: Any
     table_size: int
     source_id: Any
+
+    def __repr__(self) -> str:
+        return shown.batch(self)
 
 
 class MixedBuffers:
@@ -89,7 +92,9 @@ class MixedBuffers:
         return sum(len(buffer) for buffer in self.buffers)
 
     def __repr__(self) -> str:
-        return f"<MixedBuffers: {len(self.buffers)} buffers, {len(self)} items>"
+        return shown.aligned(
+            f"<MixedBuffers: {len(self.buffers)} buffers, {len(self)} items>", shown.spec_rows(self.spec)
+        )
 
     def sample(self, batch_size: int, **options: Any) -> Sample:
         """Draw a batch.

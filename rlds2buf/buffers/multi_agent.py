@@ -16,6 +16,7 @@ from rlds2buf.buffers.keys import as_keys
 from rlds2buf.buffers.lockstep import IDS, Lockstep
 from rlds2buf.buffers.policies import Agents, checked_settings, make_policies
 from rlds2buf.buffers.priorities import PrioritizedSampler, checked_priorities
+from rlds2buf.core import shown
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.sample import MultiAgentSample
 from rlds2buf.errors import NotEnoughItems, ReplayError
@@ -116,7 +117,8 @@ class MultiAgentBuffer:
     def __repr__(self) -> str:
         held = ", ".join(f"{name}: {len(buffer):,}" for name, buffer in self.policies.items())
         what = "items" if self._lockstep is None else f"{len(self):,} time steps, items"
-        return f"<MultiAgentBuffer: {self.mode}, {what} by policy: {held}>"
+        rows = [row for name, buffer in self.policies.items() for row in ((f"  {name}", ""), *_inside(buffer))]
+        return shown.aligned(f"<MultiAgentBuffer: {self.mode}, {what} by policy: {held}>", rows)
 
     def __len__(self) -> int:
         """Items of all policies; in lockstep time slots."""
@@ -311,3 +313,7 @@ class MultiAgentBuffer:
         if self._settings["when_not_ready"] == "raise":
             raise NotEnoughItems(f"nothing to sample: {why}")
         return MultiAgentSample()
+
+
+def _inside(buffer: Buffer) -> list[tuple[str, str]]:
+    return [(f"  {name}", text) for name, text in shown.spec_rows(buffer.spec)]

@@ -13,7 +13,7 @@ from rlds2buf.buffers.rollout import Rollout
 from rlds2buf.buffers.spaces import number_field, step_spec
 from rlds2buf.buffers.step_field import StepField, done_code
 from rlds2buf.buffers.tensors import Device, to_numpy
-from rlds2buf.core import nest
+from rlds2buf.core import nest, shown
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.fields import TRUNCATED
 from rlds2buf.core.spec import FieldSpec, StepSpec
@@ -193,7 +193,8 @@ class OnPolicyBuffer:
 
     def __repr__(self) -> str:
         environments = "1 environment" if self.num_envs == 1 else f"{self.num_envs} environments"
-        return f"<OnPolicyBuffer: {len(self)} of {self.capacity} steps, {environments}, {self.settings.estimator}>"
+        title = f"<OnPolicyBuffer: {len(self)} of {self.capacity} steps, {environments}, {self.settings.estimator}>"
+        return shown.aligned(title, shown.spec_rows(self.spec))
 
     def add_field(self, name: str, shape: tuple[int, ...] = (), dtype: Any = np.float32) -> None:
         """A further field of every step; :meth:`store` requires it, :meth:`get` has it in ``extras``.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds2buf.core import nest
+from rlds2buf.core import nest, shown
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.fields import TERMINATED, TRUNCATED
 
@@ -46,6 +46,9 @@ class Rollout(NamedTuple):
     target_value_c: Any
     discounted_ret: Any
     extras: dict[str, nest.Nest]
+
+    def __repr__(self) -> str:
+        return shown.batch(self)
 
     @property
     def num_steps(self) -> int:

@@ -233,6 +233,9 @@ class ValidationReport:
             "issues": [issue.to_json() for issue in self.issues],
         }
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         verdict = "valid" if self.ok else "not valid"
         lines = [

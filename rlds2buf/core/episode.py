@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlds2buf.core import nest
+from rlds2buf.core import nest, shown
 from rlds2buf.core.fields import DATA_FIELDS, STEP_FIELDS
 from rlds2buf.errors import EmptyEpisode, SpecMismatch
 
@@ -145,6 +145,10 @@ class Episode:
     def __repr__(self) -> str:
         number = "" if self.index is None else f" {self.index}"
         return f"<Episode{number}: {self.num_steps} steps, {self.end}>"
+
+    def __str__(self) -> str:
+        rows = shown.field_rows((name, getattr(self, name)) for name in (*DATA_FIELDS, "extras"))
+        return shown.aligned(repr(self), rows)
 
     def _length(self, flags: Mapping[str, np.ndarray | None]) -> int:
         counts: set[int] = set()

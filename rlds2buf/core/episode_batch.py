@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from rlds2buf.core import nest
+from rlds2buf.core import nest, shown
 from rlds2buf.core.episode import Episode
-from rlds2buf.core.fields import STEP_FIELDS
+from rlds2buf.core.fields import DATA_FIELDS, STEP_FIELDS
 from rlds2buf.errors import EmptyEpisode, SpecMismatch
 
 __all__ = ["EpisodeBatch"]
@@ -97,6 +97,10 @@ class EpisodeBatch:
 
     def __repr__(self) -> str:
         return f"<EpisodeBatch: {len(self)} episodes, {self.num_steps} steps>"
+
+    def __str__(self) -> str:
+        rows = shown.field_rows((name, getattr(self.rows, name)) for name in (*DATA_FIELDS, "extras"))
+        return shown.aligned(repr(self), rows)
 
 
 def _join(*columns: np.ndarray | None) -> np.ndarray | None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlds2buf.core import shown
 from rlds2buf.core.fields import TERMINATED, TRUNCATED
 from rlds2buf.core.nest import Nest
 
@@ -47,6 +48,9 @@ class Transition(NamedTuple):
     is_done: Any = None
     steps: Any = None
     bootstrap_discount: Any = None
+
+    def __repr__(self) -> str:
+        return shown.batch(self)
 
     @property
     def terminated(self) -> np.ndarray:
@@ -97,6 +101,9 @@ class Trajectory(NamedTuple):
     burn_in: Any = None
     initial_state: dict[str, Nest] | None = None
 
+    def __repr__(self) -> str:
+        return shown.batch(self)
+
 
 class StepPairs(NamedTuple):
     """Rows t with the type of row t+1 of the flattened data, as TF-Agents' Trajectory has them.
@@ -111,6 +118,9 @@ class StepPairs(NamedTuple):
     next_step_type: Any
     reward: Any
     discount: Any
+
+    def __repr__(self) -> str:
+        return shown.batch(self)
 
 
 class SampleInfo(NamedTuple):
@@ -130,12 +140,18 @@ class SampleInfo(NamedTuple):
     weight: Any
     table_size: int
 
+    def __repr__(self) -> str:
+        return shown.batch(self)
+
 
 class Sample(NamedTuple):
     """A batch: `data` (:class:`Transition` or :class:`Trajectory`) and `info`."""
 
     data: Any
     info: SampleInfo
+
+    def __repr__(self) -> str:
+        return shown.batch(self)
 
 
 class MultiAgentSample(dict[str, Sample]):
@@ -156,3 +172,6 @@ class MultiAgentSample(dict[str, Sample]):
         self.num_slots: int | None = None
         self.slot: dict[str, np.ndarray] = {}
         self.agent_index: dict[str, np.ndarray] = {}
+
+    def __repr__(self) -> str:
+        return shown.batch(self)

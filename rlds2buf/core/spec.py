@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlds2buf.core import nest
+from rlds2buf.core import nest, shown
 from rlds2buf.core.fields import DATA_FIELDS, FLAG_FIELDS, STEP_FIELDS, dtype_name
 from rlds2buf.errors import SpecMismatch
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from rlds2buf.core.episode import Episode
 
 __all__ = ["FieldSpec", "StepSpec", "spec_of"]
+
+
+_MAX_LIMITS = 40
+"""How many characters of limits are printed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +81,7 @@ class FieldSpec:
 
     def __repr__(self) -> str:
         limits = "".join(
-            f", {name}={value}"
+            f", {name}={_short(value, self.dtype)}"
             for name, value in (("low", self.low), ("high", self.high), ("values", self.values), ("image", self.image))
             if value is not None
         )
@@ -135,6 +139,9 @@ class StepSpec:
             for path, leaf in nest.flatten(getattr(self, name), (name,)):
                 if leaf is not None:
                     yield path, leaf
+
+    def __repr__(self) -> str:
+        return shown.aligned("StepSpec", shown.spec_rows(self))
 
     @functools.cached_property
     def _expected(self) -> dict[nest.Path, FieldSpec]:
@@ -195,6 +202,27 @@ def spec_of(episode: Episode) -> StepSpec:
 
     parts = {name: nest.map_structure(field, getattr(episode, name)) for name in (*DATA_FIELDS, *FLAG_FIELDS)}
     return StepSpec(**parts, extras=nest.map_structure(field, episode.extras))
+
+
+def _short(limits: Any, dtype: np.dtype) -> str:
+    """Limits or values as a field of this dtype has them; of many the first and the last."""
+    plain = _plain(limits.tolist() if isinstance(limits, np.ndarray) else limits, dtype)
+    text = str(plain)
+    if len(text) <= _MAX_LIMITS or not isinstance(plain, list | tuple):
+        return text
+    first, last = plain[0], plain[-1]
+    while isinstance(first, list):
+        first, last = first[0], last[-1]
+    left, right = ("[", "]") if isinstance(plain, list) else ("(", ")")
+    return f"{left}{first!r}, ..., {last!r}{right}"
+
+
+def _plain(limits: Any, dtype: np.dtype) -> Any:
+    """4.8 in float32 is written out as 4.8, not as the float64 4.800000190734863."""
+    if isinstance(limits, list | tuple):
+        return type(limits)(_plain(limit, dtype) for limit in limits)
+    narrow = isinstance(limits, float) and dtype.kind == "f" and dtype.itemsize < 8
+    return float(str(dtype.type(limits))) if narrow else limits
 
 
 def _nest_to_json(value: nest.Nest) -> Any:

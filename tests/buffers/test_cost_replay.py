@@ -298,7 +298,7 @@ def test_properties(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer.store(**row(np.zeros(3)))
     assert isinstance(buffer, CostReplay)
     assert (buffer.size, buffer.capacity, len(buffer), buffer.num_envs, buffer.device) == (4, 12, 3, 3, None)
-    assert repr(buffer) == "<CostReplay: 3 of 12 transitions, 3 environments>"
+    assert repr(buffer).splitlines()[0] == "<CostReplay: 3 of 12 transitions, 3 environments>"
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     with pytest.raises(MissingDependency, match="pip install torch"):
         make_cost_replay(SPEC, 4, device="cpu")
