@@ -14,7 +14,7 @@ from typing import Any
 from rlds2buf import __version__
 from rlds2buf.check.repair import keep_final_transition, repair
 from rlds2buf.check.report import Checker, Issue, issue_of
-from rlds2buf.check.rules import ERROR
+from rlds2buf.check.rules import ERROR, way_out
 from rlds2buf.core import shown
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec
@@ -48,6 +48,7 @@ class ConvertReport:
             ``final-transition-kept`` and ``final-transition-lost``.
         lost: what the output's format can't hold of the data: field to the reason.
         issues: the first findings that episodes were left out for.
+        warnings: what should be known of the source before its data are used, and of weights that only order them.
         seconds: of this run, without opening source and sink.
         resumed: episodes of `read` that an earlier run had dealt with; they are in the counts.
     """
@@ -64,6 +65,7 @@ class ConvertReport:
     lost: dict[str, str] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
     resumed: int = 0
+    warnings: list[str] = dataclasses.field(default_factory=list)
 
     def __repr__(self) -> str:
         rows = [
@@ -144,6 +146,7 @@ class ConvertReport:
             "lost": self.lost,
             "seconds": self.seconds,
             "resumed": self.resumed,
+            "warnings": self.warnings,
         }
 
 
@@ -253,6 +256,7 @@ class _Conversion:
             spec, self._annotate = _annotation(self.source.spec, self.choices)
             self.sink.expect(self.source.num_episodes)
             self.sink.open(spec, self._provenance())
+            self.report.warnings = self.source.warnings()
             started = time.perf_counter()  # a sink loads its libraries when it is opened
             self._go_on()
             with contextlib.closing(self._episodes(progress)) as episodes:
@@ -335,7 +339,9 @@ class _Conversion:
 
     def _refuse(self, issue: Issue, error: EpisodeError | None = None) -> None:
         if self.choices["on_invalid"] == "raise":
-            raise error if error is not None else issue.error()
+            error = error if error is not None else issue.error()
+            error.advice = way_out(issue.rule)
+            raise error
         self.report.reject(issue)
 
     def _refuse_nothing(self) -> None:

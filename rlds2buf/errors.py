@@ -86,6 +86,7 @@ class EpisodeError(Rlds2bufError, ValueError):
         step: the row inside the episode, 0-based, or None.
         path: the field, for example ``"observation/state"``, or None.
         rule: the id of the validation rule that it breaks, or None.
+        advice: what can be done about it, as a sentence that ends the text; or None.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class EpisodeError(Rlds2bufError, ValueError):
         step: int | None = None,
         path: str | None = None,
         rule: str | None = None,
+        advice: str | None = None,
     ) -> None:
         self.message = message
         self.source = source
@@ -104,6 +106,7 @@ class EpisodeError(Rlds2bufError, ValueError):
         self.step = step
         self.path = path
         self.rule = rule
+        self.advice = advice
         super().__init__(message)
 
     def __str__(self) -> str:
@@ -116,7 +119,8 @@ class EpisodeError(Rlds2bufError, ValueError):
             where.append(f"step {self.step}")
         if self.path is not None:
             where.append(self.path)
-        return f"{', '.join(where)}: {self.message}" if where else self.message
+        told = f"{self.message}; {self.advice}" if self.advice else self.message
+        return f"{', '.join(where)}: {told}" if where else told
 
 
 class BoundaryError(EpisodeError):

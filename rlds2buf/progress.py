@@ -78,6 +78,10 @@ class Tracked(Source):
         """The source's."""
         return self._source.details()
 
+    def warnings(self) -> list[str]:
+        """The source's."""
+        return self._source.warnings()
+
     def fingerprint(self) -> str:
         """The source's."""
         return self._source.fingerprint()

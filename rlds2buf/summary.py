@@ -33,6 +33,7 @@ class Summary:
             None without episodes, or where the reward is missing or not one number a step.
         ends: how many episodes terminated, were truncated, or are open (no last step flagged).
         filtered: episodes that a filter left out, by rule; they are in no other count.
+        warnings: what should be known of the data before they are used.
     """
 
     source: str
@@ -49,6 +50,7 @@ class Summary:
     returns: dict[str, float] | None
     ends: dict[str, int]
     filtered: dict[str, int] = dataclasses.field(default_factory=dict)
+    warnings: list[str] = dataclasses.field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """As plain values, for ``rlds2buf inspect --json``."""
@@ -101,6 +103,7 @@ def summarize(source: Source) -> Summary:
         returns=_of(returns, min=np.min, mean=np.mean, max=np.max),
         ends=dict(ends),
         filtered=dict(filtered),
+        warnings=source.warnings(),
     )
 
 

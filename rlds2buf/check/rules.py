@@ -70,7 +70,7 @@ from typing import Final
 
 from rlds2buf.errors import BoundaryError, EmptyEpisode, EpisodeError, FilteredOut, SpecMismatch
 
-__all__ = ["ERROR", "FILTER", "RULES", "WARNING", "Fault", "Rule"]
+__all__ = ["ERROR", "FILTER", "RULES", "WARNING", "Fault", "Rule", "way_out"]
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -146,3 +146,17 @@ RULES: Final[dict[str, Rule]] = {
     )
 }
 """Every rule by id, errors first, in the order in which they are looked for."""
+
+
+def way_out(rule: str) -> str:
+    """What somebody can do whose conversion stops at a broken rule; arguments as :func:`rlds2buf.convert` has them.
+
+    >>> way_out("spec")
+    "on_invalid='skip' leaves such episodes out"
+    """
+    skip = "on_invalid='skip' leaves such episodes out"
+    if rule == "nonfinite":
+        return f"allow_nonfinite=True accepts such values, {skip}"
+    if rule in RULES and RULES[rule].repairable:
+        return f"on_invalid='repair' mends such flags, {skip}"
+    return skip

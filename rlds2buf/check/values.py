@@ -28,7 +28,7 @@ __all__ = [
 Columns = Iterable[tuple[nest.Path, np.ndarray]]
 """Paths and columns ``[N, ...]``, as :meth:`~rlds2buf.core.episode.Episode.flatten` gives them."""
 
-_NO_SUCCESSOR = "the end is cut, so no observation follows it (--final-transition keep is for terminal ends)"
+_NO_SUCCESSOR = "the end is cut, so no observation follows it (final_transition='keep' is for terminal ends)"
 
 
 def nonfinite_faults(columns: Columns) -> list[Fault]:
@@ -106,7 +106,7 @@ def final_reward_faults(episode: Episode) -> list[Fault]:
     for path, column in _numbers(episode.reward, "reward"):
         last = column[-1]
         if np.count_nonzero(last) and np.isfinite(last).all():
-            what = "--final-transition keep keeps it" if episode.end == "terminated" else _NO_SUCCESSOR
+            what = "final_transition='keep' keeps it" if episode.end == "terminated" else _NO_SUCCESSOR
             message = f"the last step's reward {_short(last)} starts no transition and never reaches a learner; {what}"
             faults.append(Fault("final-reward", message, len(column) - 1, nest.path_name(path)))
     return faults

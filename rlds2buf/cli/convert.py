@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rlds2buf.cli.arguments import json_flag, nonfinite_flag, open_source, pairs, source_arguments
 from rlds2buf.cli.command import Command, path_argument
-from rlds2buf.cli.output import number, print_json, print_table
+from rlds2buf.cli.output import by_reason, number, print_json, print_table, print_warnings
+from rlds2buf.cli.wording import as_options
 
 if TYPE_CHECKING:
     from rlds2buf.convert import ConvertReport
@@ -48,7 +51,7 @@ __all__ = ["command"]
     type=click.Choice(["raise", "skip", "repair"]),
     default="raise",
     show_default=True,
-    help="What becomes of an episode with errors: stop, leave it out, or mend its flags.",
+    help="What to do with invalid episodes: stop, leave them out, or mend their flags.",
 )
 @click.option(
     "--final-transition",
@@ -101,7 +104,7 @@ def command(
             sink = open_sink(target, to=to, overwrite=overwrite, resume=resume, **to_option)
     except (TypeError, ValueError) as cause:
         raise click.UsageError(str(cause)) from cause
-    with open_source(source, how) as opened:
+    with open_source(source, how) as opened, _told_how_to_go_on(to, resume):
         report = convert(opened, sink, progress=True, **choices)
     if as_json:
         print_json(report.to_json())
@@ -109,8 +112,23 @@ def command(
         _print(report)
 
 
+@contextlib.contextmanager
+def _told_how_to_go_on(to: str, resume: bool) -> Iterator[None]:
+    """Say to whoever interrupts a conversion what is left of it."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as stopped:
+        if resume:
+            stopped.advice = "the same command goes on from here"  # type: ignore[union-attr]
+        elif to != "reverb-checkpoint":
+            advice = "nothing is kept (with resume=True from the start, a later run goes on)"
+            stopped.advice = advice  # type: ignore[union-attr]
+        raise
+
+
 def _print(report: ConvertReport) -> None:
     click.echo(f"{report.source} -> {report.sink}")
+    print_warnings(report.warnings)
     rows: list[tuple[Any, ...]] = [
         ("episodes", number(report.episodes), f"of {number(report.read)} read"),
         ("steps", number(report.steps)),
@@ -118,10 +136,11 @@ def _print(report: ConvertReport) -> None:
         ("seconds", f"{report.seconds:.3g}", f"{number(int(report.steps_per_second))} steps/s"),
     ]
     if report.resumed:
-        rows[-1] = ("seconds", f"{report.seconds:.3g}", f"{number(report.resumed)} episodes were there already")
+        rows[-1] = ("seconds", f"{report.seconds:.3g}")
+        rows.append(("resumed", f"behind {number(report.resumed)} episodes", "that an earlier run had read"))
     print_table("written", rows)
     print_table("left out (episodes, by rule)", [(rule, number(n)) for rule, n in report.rejected.most_common()])
     print_table("changed (by rule)", [(rule, number(n)) for rule, n in report.repaired.most_common()])
-    print_table("not held by the output's format", list(report.lost.items()))
+    print_table("not held by the output's format", by_reason(report.lost))
     for issue in report.issues:
-        click.echo(f"  {issue}")
+        click.echo(f"  {as_options(str(issue))}")

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from rlds2buf.cli.wording import as_options
 from rlds2buf.errors import EpisodeError, ReplayError, Rlds2bufError, SinkError, SnapshotError, SourceError
 
 __all__ = ["BUG", "INTERRUPTED", "INVALID", "MEANINGS", "TERMINATED", "USAGE", "as_json", "exit_code", "message"]
@@ -45,10 +46,6 @@ _BY_CLASS: tuple[tuple[type[BaseException], int], ...] = (
 )
 
 _STOPPED = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
-_OPTIONS = {
-    " overwrite it": " overwrite it (--overwrite)",
-    "start over without resuming": "start over without --resume",
-}
 
 
 def exit_code(error: BaseException) -> int:
@@ -66,36 +63,24 @@ def exit_code(error: BaseException) -> int:
     return BUG
 
 
-def message(error: BaseException) -> str:
-    """One sentence for a person.
+def message(error: BaseException, command: str = "") -> str:
+    """One sentence for a person who typed a command.
 
-    >>> message(ValueError("n_step must be at least 1"))
-    'n_step must be at least 1'
+    >>> message(ValueError("n_step must be at least 1"), "sample")
+    '--n-step must be at least 1'
     """
     code = exit_code(error)
+    advice = getattr(error, "advice", None)
     if code in _STOPPED:
-        return _STOPPED[code]
+        return f"{_STOPPED[code]}; {as_options(advice)}" if advice else _STOPPED[code]
     if isinstance(error, click.UsageError):
-        return error.format_message()
+        return as_options(error.format_message(), command)
     if code == BUG:
         return f"{type(error).__name__}: {error} (unexpected; RLDS2BUF_DEBUG=1 shows where)"
-    if isinstance(error, SnapshotError):
-        return _as_options(str(error))
-    return str(error)
+    return as_options(str(error), command)
 
 
-def _as_options(text: str) -> str:
-    """A sentence about arguments of functions, in the words of the command line.
-
-    >>> _as_options("out: is there already; choose another name or overwrite it")
-    'out: is there already; choose another name or overwrite it (--overwrite)'
-    """
-    for words, option in _OPTIONS.items():
-        text = text.replace(words, option)
-    return text
-
-
-def as_json(error: BaseException) -> dict[str, Any]:
+def as_json(error: BaseException, command: str = "") -> dict[str, Any]:
     """The object that ``--json`` prints instead of the command's own.
 
     >>> from rlds2buf.errors import BoundaryError
@@ -104,12 +89,14 @@ def as_json(error: BaseException) -> dict[str, Any]:
     ('no first step', 'BoundaryError', 3, 1)
     """
     known: dict[str, Any] = {
-        "error": error.message if isinstance(error, EpisodeError) else message(error),
+        "error": as_options(error.message) if isinstance(error, EpisodeError) else message(error, command),
         "class": "KeyboardInterrupt" if isinstance(error, click.Abort) else type(error).__name__,
         "exit_code": exit_code(error),
     }
     for name in ("source", "episode", "step", "path", "rule"):
         known[name] = getattr(error, name, None) if isinstance(error, Rlds2bufError) else None
+    if getattr(error, "advice", None):
+        known["advice"] = as_options(error.advice)  # type: ignore[attr-defined]
     report = getattr(error, "report", None)
     if report is not None:
         known["report"] = report.to_json()

@@ -8,7 +8,8 @@ import click
 
 from rlds2buf.cli.arguments import json_flag, open_source, source_arguments
 from rlds2buf.cli.command import Command
-from rlds2buf.cli.output import number, print_json, print_table, size
+from rlds2buf.cli.details import limits, tables
+from rlds2buf.cli.output import field_order, number, print_json, print_table, print_warnings, size
 
 if TYPE_CHECKING:
     from rlds2buf.summary import Summary
@@ -40,12 +41,19 @@ def command(source: str, how: dict[str, Any], as_json: bool) -> None:
         _print(found)
 
 
+_SAID_BEFORE = ("warnings", "notes", "rows", "terminated", "truncated")
+"""Details that are among the counts or the warnings."""
+
+
 def _print(found: Summary) -> None:
     click.echo(found.source)
-    counts = [
-        ("format", found.format),
-        ("episodes", number(found.episodes)),
-        ("steps", f"{number(found.steps)} ({number(found.transitions)} transitions)"),
+    print_warnings(found.warnings)
+    counts = [("format", found.format), ("episodes", number(found.episodes))]
+    counts.append(("transitions", number(found.transitions)))
+    if isinstance(found.details.get("rows"), int):
+        counts.append(("rows in the file", number(found.details["rows"])))
+    counts += [
+        ("steps", f"{number(found.steps)}, the final observation of each episode included"),
         ("bytes per step", f"{number(found.bytes_per_step)} ({size(found.bytes_per_step * found.steps)} in all)"),
         ("steps per episode", _spread(found.lengths)),
         ("returns", _spread(found.returns)),
@@ -56,8 +64,11 @@ def _print(found: Summary) -> None:
     if found.filtered:
         counts.append(("left out", ", ".join(f"{number(count)} by {rule}" for rule, count in found.filtered.items())))
     print_table("counts", counts)
-    print_table("fields", [(name, _type(field), _limits(field)) for name, field in found.fields.items()])
-    print_table("details", [(key, value) for key, value in found.details.items() if value not in (None, "", [], {})])
+    fields = sorted(found.fields.items(), key=lambda field: field_order(field[0]))
+    print_table("fields", [(name, _type(field), limits(field)) for name, field in fields])
+    details = {name: value for name, value in found.details.items() if name not in _SAID_BEFORE}
+    for title, rows in tables("details", details):
+        print_table(title, rows)
 
 
 def _spread(values: dict[str, float] | None) -> str:
@@ -66,10 +77,3 @@ def _spread(values: dict[str, float] | None) -> str:
 
 def _type(field: dict[str, Any]) -> str:
     return f"{field['dtype']}[{', '.join('?' if n is None else str(n) for n in field['shape'])}]"
-
-
-def _limits(field: dict[str, Any]) -> str:
-    if field.get("values") is not None:
-        return f"one of {field['values']}"
-    low, high = field.get("low"), field.get("high")
-    return "" if low is None and high is None else f"from {low} to {high}"

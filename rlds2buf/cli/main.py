@@ -114,7 +114,7 @@ def _run(given: list[str]) -> int:
     except BaseException as error:
         if isinstance(error, OSError) and _was_printing(error):
             raise
-        _say(error, as_json="--json" in given)
+        _say(error, given[0], as_json="--json" in given)
         code = failures.exit_code(error)
     return code
 
@@ -127,16 +127,16 @@ def _was_printing(error: BaseException) -> bool:
     return trace is not None and trace.tb_frame.f_code is click.echo.__code__
 
 
-def _say(error: BaseException, *, as_json: bool) -> None:
+def _say(error: BaseException, command: str, *, as_json: bool) -> None:
     if os.environ.get("RLDS2BUF_DEBUG"):
         import traceback
 
         traceback.print_exception(error)
     if as_json:
-        output.print_json(failures.as_json(error))
+        output.print_json(failures.as_json(error, command))
     if isinstance(error, click.UsageError) and error.ctx is not None:
         _complain(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.")
-    _complain(f"rlds2buf: {failures.message(error)}")
+    _complain(f"rlds2buf: {failures.message(error, command)}")
 
 
 def _complain(text: str) -> None:

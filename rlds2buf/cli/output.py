@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
 
-__all__ = ["describe_columns", "number", "print_json", "print_table", "size"]
+from rlds2buf.cli.wording import as_options
+
+__all__ = [
+    "by_reason",
+    "describe_columns",
+    "field_order",
+    "number",
+    "print_json",
+    "print_table",
+    "print_warnings",
+    "size",
+]
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -37,6 +49,49 @@ def print_table(title: str, rows: Iterable[tuple[Any, ...]]) -> None:
     for row in cells:
         padded = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
         click.echo(f"  {padded.rstrip()}")
+
+
+def print_warnings(warnings: Iterable[str]) -> None:
+    """Print what should be known of a dataset before it is used, each line once.
+
+    >>> print_warnings(["no end flags", "no end flags"])
+    warnings
+      no end flags
+    """
+    print_table("warnings", [(as_options(text),) for text in dict.fromkeys(warnings)])
+
+
+def by_reason(lost: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Fields that are lost, those that are for the same reason together: the fields, the reason.
+
+    >>> by_reason({"metadata/a": "no place", "reward": "no axis", "metadata/b": "no place"})
+    [('metadata/a, metadata/b', 'no place'), ('reward', 'no axis')]
+    """
+    names: dict[str, list[str]] = {}
+    for name, why in lost.items():
+        names.setdefault(why, []).append(name)
+    return [(_some(found), why) for why, found in names.items()]
+
+
+def field_order(name: str) -> tuple[Any, ...]:
+    """A sort key for names of fields: the observation first, numbers in names in numeric order.
+
+    >>> sorted(["reward", "observation/image_10", "observation/image_9", "action", "steps"], key=field_order)
+    ['observation/image_9', 'observation/image_10', 'action', 'reward', 'steps']
+    """
+    order = ("observation", "action", "reward", "discount", "next_observation")
+    top = name.partition("/")[0]
+    parts = re.split(r"(\d{1,18})", name)
+    return (
+        order.index(top) if top in order else len(order),
+        top == "extras",
+        tuple((int(part), part) if i % 2 else (0, part) for i, part in enumerate(parts)),
+    )
+
+
+def _some(names: list[str], most: int = 4) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def number(value: Any) -> str:

@@ -17,7 +17,7 @@ invalid_option = click.option(
     type=click.Choice(["raise", "skip", "repair"]),
     default="raise",
     show_default=True,
-    help="What becomes of an episode with errors: stop, leave it out, or mend its flags.",
+    help="What to do with invalid episodes: stop, leave them out, or mend their flags.",
 )
 
 _PATTERN = (
@@ -48,7 +48,7 @@ _PATTERN = (
         "--priority",
         default="1",
         show_default=True,
-        help="Of every item: a number, or the name of a step field, such as extras/td_error.",
+        help="Item priority: a number, or the name of a step field, such as extras/td_error.",
     ),
     click.option("--chunk-length", type=int, help="Steps per chunk.  [default: 16, fewer where steps are large]"),
 )
@@ -57,12 +57,22 @@ _TABLE = (
     click.option("--table", default="replay", show_default=True, metavar="NAME", help="The table's name."),
     click.option("--max-size", type=int, help="Items it holds at most.  [default: as many as the data give]"),
     click.option(
-        "--sampler", type=click.Choice(_SELECTORS), default="uniform", show_default=True, help="Who is sampled."
+        "--sampler",
+        type=click.Choice(_SELECTORS),
+        default="uniform",
+        show_default=True,
+        help="Which items are sampled.",
     ),
     click.option(
-        "--remover", type=click.Choice(_SELECTORS), default="fifo", show_default=True, help="Who goes when full."
+        "--remover",
+        type=click.Choice(_SELECTORS),
+        default="fifo",
+        show_default=True,
+        help="Which item is evicted first when the table is full.",
     ),
-    click.option("--priority-exponent", type=float, default=1.0, show_default=True, help="Of prioritized selection."),
+    click.option(
+        "--priority-exponent", type=float, default=1.0, show_default=True, help="Exponent of prioritized selection."
+    ),
     click.option(
         "--max-times-sampled", type=int, default=0, show_default=True, help="Samples per item; 0: any number."
     ),

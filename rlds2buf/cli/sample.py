@@ -9,7 +9,7 @@ import click
 
 from rlds2buf.cli.arguments import json_flag
 from rlds2buf.cli.command import Command, path_argument
-from rlds2buf.cli.output import describe_columns, number, print_json, print_table
+from rlds2buf.cli.output import describe_columns, field_order, number, print_json, print_table
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError, SourceError, SourceNotFound
 
 __all__ = ["command"]
@@ -65,7 +65,10 @@ def command(buffer: str, batch_size: int, seed: int | None, as_json: bool, **vie
         return
     click.echo(f"{buffer}: {type(batch.data).__name__} x {batch_size} of {number(batch.info.table_size)}")
     columns = ("field", "type", "min", "mean", "max")
-    rows = [(name, f["type"], number(f["min"]), number(f["mean"]), number(f["max"])) for name, f in fields.items()]
+    rows = [
+        (name, f["type"], number(f["min"]), number(f["mean"]), number(f["max"]))
+        for name, f in sorted(fields.items(), key=lambda field: field_order(field[0]))
+    ]
     print_table("batch", [columns, *rows])
 
 
@@ -106,5 +109,8 @@ def _show_items(uri: str, count: int, seed: int | None, as_json: bool, view: dic
         return
     click.echo(f"{uri}: {count} items of {number(drawn.table_size)}")
     columns = ("field", "type", "min", "mean", "max")
-    rows = [(name, f["type"], number(f["min"]), number(f["mean"]), number(f["max"])) for name, f in fields.items()]
+    rows = [
+        (name, f["type"], number(f["min"]), number(f["mean"]), number(f["max"]))
+        for name, f in sorted(fields.items(), key=lambda field: field_order(field[0]))
+    ]
     print_table("rows", [columns, *rows])

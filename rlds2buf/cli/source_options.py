@@ -156,7 +156,7 @@ OPTIONS = (
         ["--seed"],
         section=_EPISODES,
         type=int,
-        help="Of --sample, --val-fraction and the order of a mixture.  [default: 0]",
+        help="Random seed of --sample, --val-fraction and the order of a mixture.  [default: 0]",
     ),
     SectionOption(
         ["--with", "with_"],
@@ -164,10 +164,13 @@ OPTIONS = (
         multiple=True,
         callback=_with,
         metavar="SRC[=WEIGHT]",
-        help="A further dataset, behind SRC or, with weights, mixed with it; may be repeated. The options above "
-        "hold for each.",
+        help="A further dataset, behind SRC or, with weights, mixed with it; may be repeated. Weights order and "
+        "share what is written: every episode is written once, so sampling the result does not follow them; "
+        "MixedBuffers in Python samples buffers by weight. The options above hold for each.",
     ),
-    SectionOption(["--weight"], section=_MIX, type=float, help="SRC's own weight beside those of --with."),
+    SectionOption(
+        ["--weight"], section=_MIX, type=float, help="SRC's own weight beside those of --with: of the order."
+    ),
 )
 """What every command that reads a dataset takes."""
 

@@ -159,7 +159,7 @@ class D4rlHdf5Sink(SpooledSink):
             raise SinkError(f"{self.name}: the data have no {name}, which {self.what} needs")
         raise SinkError(
             f"{self.name}: {name} is nested ({', '.join(leaves)}), and {self.what} holds one array of {name}s; "
-            f"choose or join its fields, for example --map {name}={leaves[0]}"
+            f"choose or join its fields, for example map={{'{name}': '{leaves[0]}'}}"
         )
 
     def _place(self, path: nest.Path, field: FieldSpec) -> str | None:

@@ -345,7 +345,7 @@ class ReverbTableSink(Sink):
         return SinkError(
             f"{self.addresses[server.number]}: table {self.table!r} holds at most {server.max_size} items, and this "
             f"push has {items} or more; it would remove its own items. Give the table a larger max_size, or allow it "
-            "(allow_eviction=True, --allow-eviction)"
+            "(allow_eviction=True)"
         )
 
     def _count(self, server: _Server, state: TableState, *, finished: bool = True) -> None:

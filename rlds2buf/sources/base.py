@@ -122,6 +122,10 @@ class Source(abc.ABC):
         """Further facts for ``rlds2buf inspect``, as plain JSON values (splits, files, versions)."""
         return {}
 
+    def warnings(self) -> list[str]:
+        """What should be known of the data before they are used: what is missing, what is guessed."""
+        return [str(text) for text in self.details().get("warnings", [])]
+
     def facts(self) -> dict[str, Any]:
         """What is known of the dataset as a whole and a copy should keep (author, environment); plain JSON values."""
         return {}

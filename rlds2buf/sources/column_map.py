@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -38,6 +38,9 @@ FIELD_NAMES: Final[dict[str, tuple[str, ...]]] = {
 """What a field is called in logs, the first name that is there wins; upper and lower case are one."""
 
 TARGETS: Final = tuple(FIELD_NAMES)
+_FIELD_OF: Final = {called: field for field, names in FIELD_NAMES.items() for called in names}
+_SPELT: Final = {name: field for field in TARGETS if len(field) > 4 for name in (field, f"{field}s")}
+"""Names that a target may not nearly have, each with the field."""
 _NESTED = ("observation", "action", "next_observation")
 _FLAGS = ("terminated", "truncated", "done", "is_first", "is_last", "is_terminal")
 
@@ -72,10 +75,11 @@ class ColumnMap:
     A field is a *column* (taken as it is), a *glob* (``*`` and ``?``; the columns it fits, in natural
     order, ``obs_2`` before ``obs_10``, side by side as ``[N, k]``), a *list* of columns and globs (the
     same), or None (the field is not there, though a column is called so).  Fields below
-    ``observation/``, ``action/`` and ``next_observation/`` make dicts; a name that is no field makes an
-    extra.  Fields that are not given are found by their names (`FIELD_NAMES`), and observations and
-    actions by numbered (``obs_0``, ``obs[1]``) or nested ones (``obs/arm``, ``obs.arm``) too.  Columns left
-    over are extras.
+    ``observation/``, ``action/`` and ``next_observation/`` make dicts.  A field may be given by any of its
+    usual names (``episode_id`` for ``episode``), unless it is given by its own as well; another name makes an
+    extra, but one that is nearly a field's is refused (``extras/NAME`` is an extra in any case).  Fields that
+    are not given are found by their names (`FIELD_NAMES`), and observations and actions by numbered
+    (``obs_0``, ``obs[1]``) or nested ones (``obs/arm``, ``obs.arm``) too.  Columns left over are extras.
 
     Args:
         columns: each column of the log, in its order: one row's shape and dtype.
@@ -84,6 +88,7 @@ class ColumnMap:
         unfit: columns that can't be taken, each with the reason.
         notes: for columns of text, where they ceased to be numbers.
         final_rows: as :class:`~rlds2buf.sources.step_log.StepLogSource` has it.
+        needed: fields that there must be, unless `given` says None.
 
     Attributes:
         fields: ``observation``, ``action``, ``reward``, ``discount`` and ``extras``: nests of
@@ -94,8 +99,9 @@ class ColumnMap:
         ignored: columns that are not read.
 
     Raises:
-        SourceFormatError: a column is not there (the message names the nearest), or does not fit.
-        ValueError, TypeError: `given` is malformed.
+        SourceFormatError: a column is not there (the message names the nearest), or does not fit; or nothing
+            is found for one that is needed.
+        ValueError, TypeError: `given` is malformed, or names what is nearly a field.
 
     >>> number = FieldSpec((), np.dtype(float))
     >>> found = ColumnMap({name: number for name in ("obs_10", "obs_9", "r", "act", "terminated")}, {"reward": "r"})
@@ -112,6 +118,7 @@ class ColumnMap:
         unfit: Mapping[str, str] | None = None,
         notes: Mapping[str, str] | None = None,
         final_rows: bool | None = None,
+        needed: Collection[str] = (),
     ) -> None:
         self._columns = dict(columns)
         self._name = name
@@ -126,8 +133,9 @@ class ColumnMap:
                     found[target] = gathered
         self.final_rows = ("is_last" in found) if final_rows is None else final_rows
         self._settle(found, explicit)
-        if not {"observation", "action", "reward"} & found.keys():
-            raise self._no_fields()
+        missing = [field for field in needed if field not in found and field not in absent]
+        if missing or not {"observation", "action", "reward"} & found.keys():
+            raise self._no_fields(missing)
         self.flags: dict[str, Gather] = {
             flag: self._scalar(flag, found.pop(flag)) for flag in (*_FLAGS, "episode") if flag in found
         }
@@ -157,9 +165,7 @@ class ColumnMap:
                 raise TypeError(
                     f"columns: a field should be a name such as 'reward' or 'observation/arm', got {target!r}"
                 )
-            head, *rest = target.split("/")
-            if head == "extras" and rest:
-                head, *rest = rest
+            head, rest = _head(target, given)
             if wanted is None:
                 absent.add(head)
                 continue
@@ -277,9 +283,8 @@ class ColumnMap:
             (name,) = found["done"].names if isinstance(found["done"], Gather) else ("done",)
             raise SourceFormatError(
                 f"{self._name}: `{name}` does not say whether the environment ended an episode or a limit cut it: "
-                f"name it terminated (columns={{'terminated': '{name}'}}, or --map "
-                f"terminated={name}) if only the environment does, truncated if "
-                "only a limit does, or name a column truncated beside it"
+                f"name it terminated (columns={{'terminated': '{name}'}}) "
+                "if only the environment does, truncated if only a limit does, or name a column truncated beside it"
             )
 
     def _scalar(self, target: str, gather: nest.Nest) -> Gather:
@@ -336,14 +341,49 @@ class ColumnMap:
         self.fields["observation"] = nest.map_structure(common, own, other)
         self.following = nest.map_structure(common, other, own)
 
-    def _no_fields(self) -> SourceFormatError:
+    def _no_fields(self, missing: Sequence[str]) -> SourceFormatError:
         if not self._columns:
             return SourceFormatError(f"{self._name}: the log is empty: it has no columns")
-        held = ", ".join(list(self._columns)[:12])
+        missing = missing or ["observation", "action", "reward"]
+        names = " or ".join(f"{'an' if field[0] in 'ao' else 'a'} {field}" for field in missing)
+        entries = {field: self._guess(field) for field in missing}
+        there = f", drop=[{missing[0]!r}] says that there is none" if missing[0] != "reward" else ""
+        held = ", ".join(list(self._columns)[:12]) + (", ..." if len(self._columns) > 12 else "")
         return SourceFormatError(
-            f"{self._name}: no column is called as an observation, action or reward usually is; name them, for example "
-            f"columns={{'observation': 'obs_*', 'reward': 'r'}}; the columns are: {held}"
+            f"{self._name}: no column is called as {names} usually is; "
+            f"columns={entries} (for example) names it{there}; the columns are: {held}"
         )
+
+    def _guess(self, field: str) -> str:
+        """The glob or column that may well be meant."""
+        free = [name for name in self._columns if name not in self._used and not name.startswith("next")]
+        for called in FIELD_NAMES[field]:
+            for joint in "_.-":
+                fitting = [name for name in free if name.startswith(f"{called}{joint}")]
+                if fitting:
+                    return fitting[0] if len(fitting) == 1 else f"{called}{joint}*"
+        near = [name for called in FIELD_NAMES[field] for name in difflib.get_close_matches(called, free, n=1)]
+        return near[0] if near else {"observation": "obs_*", "action": "act_*"}.get(field, "r")
+
+
+def _head(target: str, given: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """The field or extra that a target is of, and the path below it.
+
+    Raises:
+        ValueError: it is nearly called as a field is.
+    """
+    head, *rest = target.split("/")
+    if head == "extras" and rest:
+        return rest[0], rest[1:]
+    field = _FIELD_OF.get(head)
+    if field is not None:
+        return (head if field in given else field), rest
+    near = difflib.get_close_matches(head, _SPELT, n=1, cutoff=0.8)
+    # reward_scale and my_action are names of one's own; rewrad and observatoin are not.
+    if near and not head.startswith(_SPELT[near[0]]) and not head.endswith(near[0]):
+        right = "/".join([_SPELT[near[0]], *rest])
+        raise ValueError(f"columns: {target!r} is no field; is it {right!r}? (an extra is 'extras/{target}')")
+    return head, rest
 
 
 def natural(text: str) -> tuple[Any, ...]:

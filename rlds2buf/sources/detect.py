@@ -82,9 +82,12 @@ def open_source(uri: Any, *, split: str | None = None, format: str | None = None
         options["split"] = split
     cls = _load(chosen)
     changes = _changes(cls, options)
+    absent = _may_be_absent(cls, changes)
     _check_options(chosen, cls, options)
-    source: Source = cls(target, **options)
+    source: Source = cls(target, **options, **({"optional": absent} if absent else {}))
     try:
+        if absent:
+            changes["drop"] = [name for name in changes["drop"] if name not in absent or _has(source, name)]
         return _transformed(source, changes)
     except BaseException:
         source.close()
@@ -109,6 +112,19 @@ def _changes(cls: type[Any], options: dict[str, Any]) -> dict[str, Any]:
     if "reward_shift" in own and "reward_shift" in changes and not changes.keys() & {"map", "alignment"}:
         options["reward_shift"] = changes.pop("reward_shift")  # the same, and batches stay fast
     return changes
+
+
+def _may_be_absent(cls: type[Any], changes: dict[str, Any]) -> list[str]:
+    """The fields without which a log is no log, unless they are dropped; `changes` then has a list of what is."""
+    if "optional" not in _keywords(cls) or not changes.get("drop"):
+        return []
+    dropped = changes["drop"]
+    changes["drop"] = [dropped] if isinstance(dropped, str) else list(dropped)
+    return [name for name in ("observation", "action") if name in changes["drop"]]
+
+
+def _has(source: Source, name: str) -> bool:
+    return getattr(source.spec, name) is not None
 
 
 def _choose(uri: Any, name: str | None) -> tuple[Format | ObjectFormat, Any]:
@@ -195,7 +211,7 @@ def _check_options(entry: Format | ObjectFormat, cls: type[Any], options: dict[s
     known = _keywords(cls)
     unknown = sorted(set(options) - known)
     if unknown:
-        offered = ", ".join(sorted(known - {"split"})) or "none"
+        offered = ", ".join(sorted(known - {"split", "optional"})) or "none"
         raise TypeError(f"{entry.what} takes no option {unknown[0]!r}; its options: {offered}")
 
 

@@ -81,7 +81,9 @@ class MixtureSource(Source):
     Without `weights` the sources follow each other.  With them, each next episode comes from a source
     drawn with a probability proportional to its weight, among those that have episodes left; each
     source's own order is kept, and no episode comes twice.  The order follows from seed, weights and
-    counts, so every pass is the same and a killed conversion can go on.
+    counts, so every pass is the same and a killed conversion can go on.  The weights order and share what is
+    written, no more: whoever samples a buffer made of it draws every row alike.  To sample by weight,
+    make a buffer of each and use :class:`~rlds2buf.buffers.mixed.MixedBuffers`.
 
     An episode's `index` is its place in the mixture.  Its metadata get ``source_id`` (0 for the first
     source), ``source_name`` and ``source_index`` (its number there), and its extras, so that every
@@ -134,7 +136,7 @@ class MixtureSource(Source):
         Schedule.check(**self._how)
         self._column = source_column
         self.name = " + ".join(self._names)
-        advice = "; map, drop, cast and float32 (--map, --drop, --cast, --float32) make them alike"
+        advice = "; map=, drop=, cast= and float32=True make them alike"
         self._spec = common_spec([source.spec for source in sources], self._names, advice)
         if source_column:
             if "source_id" in self._spec.extras:
@@ -206,6 +208,20 @@ class MixtureSource(Source):
 
     def details(self) -> dict[str, Any]:
         return self.transformation
+
+    def warnings(self) -> list[str]:
+        """Those of its sources, each with the source's name, and that weights only order what is written."""
+        found = [
+            f"{name}: {text}"
+            for name, source in zip(self._names, self._sources, strict=True)
+            for text in source.warnings()
+        ]
+        if self._how["weights"] is not None:
+            found.append(
+                "weights order and share what is written; they are not kept with it: to sample by weight, write each "
+                "source to a buffer of its own and use rlds2buf.MixedBuffers"
+            )
+        return found
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256()

@@ -130,6 +130,9 @@ class RllibSource(Source):
             "notes": notes,
         }
 
+    def warnings(self) -> list[str]:
+        return list(self.details()["notes"])
+
     def fingerprint(self) -> str:
         options = f"{self._policy}:{self._dones}:{self._limit}:{self._infos}"
         return f"rllib:{fingerprint_files(self._files)}:{options}"

@@ -82,7 +82,7 @@ def _other_ends(
         return np.union1d(borders, last), "files"
     raise SourceFormatError(
         f"{table.name}: nothing tells where episodes end: no column is called terminated, truncated, is_last, is_first "
-        f"or episode_id; name one, for example columns={{'episode': 'run'}}; the columns are: "
+        f"or episode_id; columns={{'episode': 'run'}} (for example) names one; the columns are: "
         f"{', '.join(list(table.columns)[:12])}"
     )
 

@@ -6,7 +6,7 @@ import abc
 import functools
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,7 @@ class StepLogSource(Source):
             ``terminated``, ``truncated``, ``done``, ``episode``, ``next_observation``.
         final_rows: as above; None: told by the columns.
         max_episode_steps: cut also after so many rows.
+        optional: which of ``observation`` and ``action`` the log may lack.
 
     Raises:
         SourceNotFound: nothing is there.
@@ -86,6 +87,7 @@ class StepLogSource(Source):
         columns: Mapping[str, Any] | None = None,
         final_rows: bool | None = None,
         max_episode_steps: int | None = None,
+        optional: Collection[str] = (),
     ) -> None:
         if max_episode_steps is not None and max_episode_steps < 1:
             raise ValueError(f"max_episode_steps must be at least 1, got {max_episode_steps}")
@@ -95,6 +97,7 @@ class StepLogSource(Source):
         self.name = str(path)
         self._given = dict(columns or {})
         self._max_episode_steps = max_episode_steps
+        self._optional = [optional] if isinstance(optional, str) else list(optional)
         self._table = self._open()
         self._map = self._map_columns(final_rows)
 
@@ -182,6 +185,7 @@ class StepLogSource(Source):
             unfit=table.unfit,
             notes=table.oddities,
             final_rows=final_rows,
+            needed=[field for field in ("observation", "action") if field not in self._optional],
         )
         observation = found.fields["observation"]
         if found.following is None and observation is not None and table.following and not found.final_rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -60,12 +60,15 @@ class StepLogCsvSource(StepLogSource):
         columns: Mapping[str, Any] | None = None,
         final_rows: bool | None = None,
         max_episode_steps: int | None = None,
+        optional: Collection[str] = (),
         delimiter: str | None = None,
     ) -> None:
         if delimiter is not None and len(delimiter) != 1:
             raise ValueError(f"delimiter should be one character, got {delimiter!r}")
         self._delimiter = delimiter
-        super().__init__(path, columns=columns, final_rows=final_rows, max_episode_steps=max_episode_steps)
+        super().__init__(
+            path, columns=columns, final_rows=final_rows, max_episode_steps=max_episode_steps, optional=optional
+        )
 
     def _open(self) -> Table:
         return CsvTable(self.path, self._delimiter)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -62,12 +62,15 @@ class StepLogJsonSource(StepLogSource):
         columns: Mapping[str, Any] | None = None,
         final_rows: bool | None = None,
         max_episode_steps: int | None = None,
+        optional: Collection[str] = (),
         layout: str | None = None,
     ) -> None:
         if layout not in (None, *LAYOUTS):
             raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
         self._layout = layout
-        super().__init__(path, columns=columns, final_rows=final_rows, max_episode_steps=max_episode_steps)
+        super().__init__(
+            path, columns=columns, final_rows=final_rows, max_episode_steps=max_episode_steps, optional=optional
+        )
 
     def _open(self) -> Table:
         return JsonTable(self.path, self._layout, self._given)

@@ -142,6 +142,9 @@ class TransformedSource(Source):
     def details(self) -> dict[str, Any]:
         return {**self._source.details(), "transformation": self.transformation}
 
+    def warnings(self) -> list[str]:
+        return self._source.warnings()
+
     def facts(self) -> dict[str, Any]:
         return self._source.facts()
 

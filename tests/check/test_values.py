@@ -115,7 +115,7 @@ def test_the_last_reward_is_named_with_the_option_that_keeps_it():
     reward = np.array([0, 0, 2.5])
     (fault,) = final_reward_faults(Episode(observation=np.zeros(3), reward=reward, **flags(3, "terminated")))
     assert (fault.rule, fault.step, fault.path) == ("final-reward", 2, "reward")
-    assert "2.5" in fault.message and "--final-transition keep keeps it" in fault.message
+    assert "2.5" in fault.message and "final_transition='keep' keeps it" in fault.message
     (fault,) = final_reward_faults(Episode(observation=np.zeros(3), reward=reward))
     assert "no observation follows it" in fault.message  # so that keeping it is not promised
     assert final_reward_faults(Episode(observation=np.zeros(3), reward=np.array([1, 1, 0.0]))) == []

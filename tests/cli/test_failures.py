@@ -239,7 +239,9 @@ class TestInterruption:
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
         assert process.returncode == code, err
-        assert out == "" and err == f"rlds2buf: {'interrupted' if code == 130 else 'terminated'}\n"
+        what = "interrupted" if code == 130 else "terminated"
+        advice = "nothing is kept (with --resume from the start, a later run goes on)"
+        assert out == "" and err == f"rlds2buf: {what}; {advice}\n"
         assert files(tmp_path) == set()
 
     def test_resume_keeps_the_part_whatever_the_signal(self, long_file: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -250,6 +252,7 @@ class TestInterruption:
             process.send_signal(number)
             out, err = process.communicate(timeout=60)
             assert process.returncode == json.loads(out)["exit_code"] == code and "Traceback" not in err
+            assert "; the same command goes on from here" in err
             assert not (tmp_path / "out").exists() and list(tmp_path.rglob("*.npy"))
             wrong = run(capsys, "convert", long_file, tmp_path / "out", "--resume", "--on-invalid", "skip")
             assert wrong.code == 5 and "start over without --resume" in wrong.err

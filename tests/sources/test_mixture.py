@@ -259,7 +259,7 @@ class TestMixture:
 class TestAgreement:
     def test_what_differs_is_named_with_a_way_out(self) -> None:
         ones = [data(0, 1), [data(1, 1)[0].replace(reward=np.ones(3))]]
-        with pytest.raises(SpecMismatch, match=r"reward: a has float32\[\], but b has float64\[\]; .*--float32"):
+        with pytest.raises(SpecMismatch, match=r"reward: a has float32\[\], but b has float64\[\]; .*float32=True"):
             open_mixture(ones, names=["a", "b"])
         assert len(told(open_mixture(ones, float32=True))) == 2
 

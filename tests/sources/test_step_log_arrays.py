@@ -110,7 +110,7 @@ class TestNpz:
         zeros["truncated"] = np.arange(4_000_000) % 1000 == 999
         np.savez_compressed(tmp_path / "a.npz", **zeros)
         tracemalloc.start()
-        source = open_source(tmp_path / "a.npz")
+        source = open_source(tmp_path / "a.npz", drop="action")
         assert source.num_episodes == 4000
         assert next(iter(source)).num_steps == 1000
         _, most = tracemalloc.get_traced_memory()
@@ -195,7 +195,7 @@ class TestParquet:
         path = parquet(tmp_path / "a.parquet", columns, row_group_size=count)
         del noise, columns
         before = pa.total_allocated_bytes()
-        held = [pa.total_allocated_bytes() - before for _ in open_source(path)]
+        held = [pa.total_allocated_bytes() - before for _ in open_source(path, drop="action")]
         assert len(held) == 400 and max(held) < path.stat().st_size / 2
 
     @pytest.mark.parametrize(
@@ -228,5 +228,5 @@ class TestParquet:
         path = parquet(
             tmp_path / "a.parquet", {"obs": pa.array([], pa.float32()), "truncated": pa.array([], pa.bool_())}
         )
-        source = open_source(path)
+        source = open_source(path, drop="action")
         assert source.num_episodes == 0 and list(source) == []
