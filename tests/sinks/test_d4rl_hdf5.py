@@ -215,7 +215,7 @@ def test_no_reward_is_zeros(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"observation": {"a": np.zeros(4), "b": (np.zeros(4),)}}, "--map observation=observation/a"),
+        ({"observation": {"a": np.zeros(4), "b": (np.zeros(4),)}}, "map={'observation': 'observation/a'}"),
         ({"action": (np.zeros(4), np.zeros(4))}, "nested .action/0, action/1."),
         ({"action": None}, "have no action"),
         ({"observation": {}}, "have no observation"),
