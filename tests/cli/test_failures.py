@@ -204,8 +204,8 @@ class TestUsage:
 
     def test_no_command_at_all_shows_the_help_once(self, capsys: Capture) -> None:
         result = run(capsys)
-        assert result.code == 2 and result.out == ""
-        assert result.err.count("Usage:") == 1 and "Commands:" in result.err and "rlds2buf: " not in result.err
+        assert result.code == 0 and result.err == ""
+        assert result.out.count("Usage:") == 1 and "Commands:" in result.out and "rlds2buf: " not in result.out
 
     def test_an_unknown_command_says_where_the_help_is(self, capsys: Capture) -> None:
         assert "Try 'rlds2buf --help'" in run(capsys, "help").err
