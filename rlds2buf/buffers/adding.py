@@ -68,6 +68,7 @@ def store(buffer: Buffer, prepared: Prepared) -> np.ndarray:
     given = prepared.priorities
     keys = []
     for block in prepared.blocks:
+        block = block if block.ids is None else block.parted()
         keys.append(buffer._contents.add(block, None if given is None else given[: block.items]))
         given = None if given is None else given[block.items :]
     return keys[0] if len(keys) == 1 else np.concatenate([np.zeros(0, np.uint64), *keys])

@@ -138,10 +138,19 @@ class Buffer(Sampling, Saved):
     ) -> np.ndarray:
         """Store an episode, explicit transitions, or a list of them.
 
+        Explicit transitions of one source follow one another in the order in which they come, up to
+        one that ends its episode (`is_done`).  They may also say which episode they are of: a
+        transition with another `episode_id` or `agent_index` than the one before it, or with a `t` that
+        is 0 or not the one before plus 1, begins an episode.  The earlier one is cut there, as a
+        recording that stopped: its last transition keeps `is_done` 0 and goes on to nothing.  What only
+        one of the two says decides nothing.  A buffer of whole episodes refuses one that is cut, or
+        whose first `t` is above 0; elsewhere what there is of an episode is as good as all of it.
+
         Args:
             data: an Episode (its N rows) or an EpisodeBatch; a Transition or mapping with observation, action, reward,
                 next_observation and optionally discount, extras, is_done (0, 1, 2) or
-                terminated/truncated, of B transitions or of one without the leading axis; a list of
+                terminated/truncated, `episode_id` and `agent_index` (integers or strings), `t` (integers
+                from 0 up), of B transitions or of one without the leading axis; a list of
                 any of these.  Empty input (None, [], {}, "") does nothing.
             source_id: where the data come from, a non-negative integer, or one for each
                 transition (for each element of a list).
@@ -157,10 +166,11 @@ class Buffer(Sampling, Saved):
             the first one's.  More explicit transitions than fit: only the newest stay.
 
         Raises:
-            SpecMismatch: fields, shapes or dtypes differ from the spec, or a value is outside its limits and these
-                are checked; nothing was added.
+            SpecMismatch: fields, shapes or dtypes differ from the spec, there is a leaf that the spec
+                lacks, an id is of the wrong kind, or a value is outside its limits and these are checked;
+                nothing was added.
             EpisodeError: an episode (or another item) is longer than the capacity, or single
-                transitions were given to a buffer of episodes; nothing was added.
+                transitions or parts of episodes were given to a buffer of episodes; nothing was added.
         """
         with self._lock:
             return adding.store(self, adding.prepare(self, data, source_id, priorities, consecutive, check_limits))

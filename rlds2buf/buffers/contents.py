@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from rlds2buf.buffers.hits import Hits
 from rlds2buf.buffers.incoming import Block
 from rlds2buf.buffers.removers import Fifo
 from rlds2buf.buffers.samplers import Sampler, item_slots
+from rlds2buf.buffers.step_ids import Mark, checked_marks
 from rlds2buf.buffers.storage import Allocator, RowStore, in_memory
 from rlds2buf.core.fields import CONTINUE, FINAL_ROW
 from rlds2buf.kernels.chain import BREAK, CODE
@@ -24,6 +25,7 @@ class Contents:
     Attributes:
         store, remover, sampler: the three.
         waiting: source id to the key of its newest transition, while that goes on.
+        marks: source id to what that transition says of its episode, where it says something.
         added, evicted: items so far.
         hits: how often items were sampled, where that is counted.
     """
@@ -33,6 +35,7 @@ class Contents:
         self.remover = remover
         self.sampler = sampler
         self.waiting: dict[int, int] = {}
+        self.marks: dict[int, Mark] = {}
         self.added = self.evicted = 0
         self.hits: Hits | None = None
 
@@ -120,7 +123,7 @@ class Contents:
         """Drop all rows."""
         self.evict(self.store.num_rows)
         self.remover.clear()
-        self.waiting.clear()
+        self.forget_open(self.waiting)
         self.sampler.reset(self.store)
 
     def keys_of(self, slots: np.ndarray) -> np.ndarray:
@@ -140,12 +143,20 @@ class Contents:
     def restored(self, state: Mapping[str, Any]) -> None:
         """The store was filled with a saved one's rows; `state` is what :meth:`state` gave then."""
         self.remover.restored(self.store, state)
+        self.marks = checked_marks(state.get("marks", {}))
         if self.hits is not None:
             self.hits = Hits(self.store.slots)
 
     def state(self) -> dict[str, Any]:
         """What neither columns nor counts say, as plain JSON values."""
-        return self.remover.state()
+        marks = {"marks": {str(source): dict(mark) for source, mark in self.marks.items()}} if self.marks else {}
+        return {**self.remover.state(), **marks}
+
+    def forget_open(self, sources: Iterable[int]) -> None:
+        """What comes of these sources follows nothing that is there."""
+        for source in list(sources):
+            self.waiting.pop(source, None)
+            self.marks.pop(source, None)
 
     def check_valid(self) -> None:
         """Assert that all agree; for tests."""
@@ -176,7 +187,7 @@ class Contents:
     def _join(self, first: int, block: Block) -> None:
         """Say what follows what, for transitions as items."""
         if block.own is None:
-            self.waiting.pop(int(np.max(block.source)), None)  # an episode starts anew
+            self.forget_open([int(np.max(block.source))])  # an episode starts anew
         elif len(block.flags) and block.consecutive:
             self._chain(first, block)
 
@@ -186,24 +197,36 @@ class Contents:
         count = len(block.flags)
         if isinstance(block.source, int):
             # Of one source, each is followed by the next row; only the borders need a word.
-            self._continue(block.source, first)
+            self._continue(block.source, first, block, 0)
             if int(block.flags[-1]) & CODE == CONTINUE:
-                self._leave_open(block.source, first + count - 1)
+                self._leave_open(block.source, first + count - 1, block, count - 1)
             return
-        goes_on = (block.flags & CODE) == CONTINUE
+        goes_on = (block.flags & np.uint8(CODE | BREAK)) == CONTINUE
         keys = np.arange(first, first + count)
         store.flags[store.slot_of(keys[goes_on])] |= np.uint8(BREAK)  # until its successor comes
         for source in np.unique(block.source):
-            mine = block.source == source
-            members, open_members = keys[mine], goes_on[mine]
-            self._continue(int(source), int(members[0]))
+            rows = np.flatnonzero(block.source == source)
+            members, open_members = keys[rows], goes_on[rows]
+            self._continue(int(source), int(members[0]), block, int(rows[0]))
             store.link(members[:-1][open_members[:-1]], members[1:][open_members[:-1]])
             if open_members[-1]:
-                self._leave_open(int(source), int(members[-1]))
+                self._leave_open(int(source), int(members[-1]), block, int(rows[-1]))
 
-    def _continue(self, source: int, key: int) -> None:
-        """The source's newest transition, if it is still held and goes on, is followed by this one."""
-        previous = self.waiting.pop(source, None)
+    def _previous(self, source: int, block: Block, row: int) -> int | None:
+        """The key of the source's newest transition, if that goes on with this row; nothing waits any more."""
+        key = self.waiting.pop(source, None)
+        mark = self.marks.pop(source, None) if self.marks else None
+        return key if block.ids is None or block.ids.follows(row, mark) else None
+
+    def _wait(self, source: int, key: int, block: Block, row: int) -> None:
+        """The transition of this row goes on, and what follows it is to come."""
+        self.waiting[source] = key
+        if block.ids is not None:
+            self.marks[source] = block.ids.at(row)
+
+    def _continue(self, source: int, key: int, block: Block, row: int) -> None:
+        """The source's newest transition, if it is still held and goes on with this row, is followed by it."""
+        previous = self._previous(source, block, row)
         if previous is None or previous < self.store.oldest:
             return
         if key == previous + 1:
@@ -212,8 +235,8 @@ class Contents:
         else:
             self.store.link(np.array([previous]), np.array([key]))
 
-    def _leave_open(self, source: int, key: int) -> None:
+    def _leave_open(self, source: int, key: int, block: Block, row: int) -> None:
         """The source's newest transition goes on, and its successor is not here yet."""
-        self.waiting[source] = key
+        self._wait(source, key, block, row)
         slot = self.store.slot_of(key)
         self.store.flags[slot] = int(self.store.flags[slot]) | BREAK

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from rlds2buf.buffers.step_ids import IDS, StepIds
 from rlds2buf.buffers.storage import IS_FIRST, IS_LAST, IS_TERMINAL, OWN_NEXT
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
@@ -24,9 +25,9 @@ from rlds2buf.views.transitions import done_codes
 __all__ = ["Block", "Intake"]
 
 
-_KNOWN = {*Transition._fields, "terminated", "truncated", "episode_id", "t", "agent_index"}
-"""What a transition may be given as (the last three for buffers in lockstep). Another name, ``done`` say, would
-be lost in silence."""
+_FIELDS = {*Transition._fields, "terminated", "truncated"}
+_KNOWN = {*_FIELDS, *IDS}
+"""What a transition may be given as. Another name, ``done`` say, would be lost in silence."""
 
 
 @dataclasses.dataclass
@@ -42,6 +43,7 @@ class Block:
         items: how many items start in these rows: transitions, unless there is `place`.
         origin, index: of an episode, for messages.
         ends: ``[E] int64``, last rows, if the rows are several episodes.
+        ids: what explicit transitions say of the episodes they are of.
         consecutive: whether explicit transitions of one source follow one another.
         anew: whether they follow nothing that was added before, being a whole episode's.
         place: ``[n] int32``, of items of several transitions, as :class:`RowStore` keeps it in
@@ -59,6 +61,7 @@ class Block:
     anew: bool = False
     place: np.ndarray | None = None
     ends: np.ndarray | None = None
+    ids: StepIds | None = None
 
     @property
     def starts(self) -> np.ndarray:
@@ -73,7 +76,21 @@ class Block:
             return self
         goes_on = (self.flags & CODE) == CONTINUE
         flags = self.flags | np.where(goes_on, np.uint8(BREAK), np.uint8(0))
-        return dataclasses.replace(self, flags=flags, consecutive=False)
+        return dataclasses.replace(self, flags=flags, consecutive=False, ids=None)
+
+    def parted(self) -> Block:
+        """With a break where, by its ids, a transition does not go on with the one before it of its source."""
+        if self.ids is None or len(self.flags) < 2:
+            return self
+        if isinstance(self.source, int):
+            ends = np.flatnonzero(self.ids.begins())
+        else:
+            order = np.argsort(self.source, kind="stable")
+            same = self.source[order[1:]] == self.source[order[:-1]]
+            ends = order[:-1][self.ids.rows(order).begins() & same]
+        flags = self.flags.copy()
+        flags[ends[(flags[ends] & CODE) == CONTINUE]] |= np.uint8(BREAK)
+        return dataclasses.replace(self, flags=flags)
 
     def tail(self, count: int) -> Block:
         """The last `count` rows."""
@@ -86,6 +103,7 @@ class Block:
             count,
             consecutive=self.consecutive,
             place=None if self.place is None else self.place[start:],
+            ids=None if self.ids is None else self.ids.rows(slice(start, None)),
         )
 
 
@@ -109,6 +127,9 @@ class Intake:
             for leaf in self._leaves
             if leaf.path[0] == "observation"
         ]
+        self._nodes = _Node.all_of(spec)
+        # Where the spec's fields are single arrays, only extras can have more leaves than it has.
+        self._look_for_surplus = len(self._nodes) > 1 or spec.discount is None
         observation = [leaf for leaf in self._leaves if leaf.path[0] == "observation"]
         # How many transitions there are is told best by what has the same shape in all of them.
         self._observation = next((leaf for leaf in observation if not leaf.is_ragged), next(iter(observation), None))
@@ -182,16 +203,90 @@ class Intake:
         first = self._observation
         if first is None:
             raise SpecMismatch("the spec has no such field, and transitions need it", path="observation", rule="spec")
-        if not data.keys() <= _KNOWN:
+        plain = data.keys() <= _FIELDS
+        if not plain and not data.keys() <= _KNOWN:
             unknown = min(data.keys() - _KNOWN, key=str)
             what = f"a transition has no such field; they are {', '.join(sorted(_KNOWN))}"
             raise SpecMismatch(what, path=str(unknown), rule="spec")
         count = first.count(first.find(data))
         flags = _done_codes(data, 1 if count is None else count)
-        flags |= np.uint8(OWN_NEXT)
         columns = [leaf.column(data, count) for leaf in self._leaves]
         own = [leaf.column(data, count) for leaf in self._following]
-        return Block(columns, flags, own, _source(source_id, len(flags)), len(flags))
+        if self._look_for_surplus or data.get("extras"):
+            self._refuse_surplus(data, flags)
+        flags |= np.uint8(OWN_NEXT)
+        ids = None if plain else StepIds.of(data, len(flags))
+        return Block(columns, flags, own, _source(source_id, len(flags)), len(flags), ids=ids)
+
+    def _refuse_surplus(self, data: Mapping[str, Any], codes: np.ndarray) -> None:
+        """Raise if transitions have a leaf that the spec lacks: it would be lost in silence.
+
+        Raises:
+            SpecMismatch: the message names the leaf.
+        """
+        for node in self._nodes:
+            node.refuse_surplus(data)
+        if self.spec.discount is None and data.get("discount") is not None:
+            # What was sampled from such a buffer has discounts that say no more than is_done does.
+            said = np.asarray(data["discount"])
+            if np.any((said != 1) & (codes != TERMINATED)):
+                what = "the field is not in the spec, where every discount is 1 (0 into a terminal state)"
+                raise SpecMismatch(what, path="discount", rule="spec")
+
+
+class _Node:
+    """A dict or tuple among the fields of a transition, or a field that the data have not: no leaf may be lost there.
+
+    Args:
+        path: of the node.
+        children: what the spec has there; None for nothing.
+    """
+
+    def __init__(self, path: nest.Path, children: nest.Nest) -> None:
+        self._path = path
+        self._is_tuple = isinstance(children, tuple)
+        self._known = frozenset(key for key, child in _children(children or {}) if child is not None)
+
+    @classmethod
+    def all_of(cls, spec: StepSpec) -> list[_Node]:
+        """Those of a spec, but for flags and discount; next observations have the observations'."""
+        parts = {name: getattr(spec, name) for name in ("observation", "action", "reward", "extras")}
+        parts["next_observation"] = spec.observation
+        return list(cls._below(parts, ()))
+
+    @classmethod
+    def _below(cls, children: nest.Nest, path: nest.Path) -> Iterator[_Node]:
+        for key, child in _children(children):
+            if not isinstance(child, FieldSpec):
+                yield cls((*path, key), child)
+                yield from cls._below(child or {}, (*path, key))
+
+    def refuse_surplus(self, data: Mapping[str, Any]) -> None:
+        """Raise if transitions whose leaves have been found have others here too.
+
+        Raises:
+            SpecMismatch: the message names the first of them.
+        """
+        here: Any = data.get(str(self._path[0]))
+        for part in self._path[1:]:
+            if here is None:
+                return
+            here = here[part]
+        if here is None or (isinstance(here, Mapping) and here.keys() <= self._known):
+            return
+        if isinstance(here, Mapping) or self._is_tuple:
+            surplus = [(key, child) for key, child in _children(here) if key not in self._known]
+        else:  # one array: where the spec has nothing
+            surplus = [] if self._known else [((), here)]
+        for key, child in surplus:
+            path = self._path if key == () else (*self._path, key)
+            lost = next((leaf for leaf, value in nest.flatten(child, path) if value is not None), None)
+            if lost is not None:
+                raise SpecMismatch("the field is not in the spec", path=nest.path_name(lost), rule="spec")
+
+
+def _children(node: Any) -> Iterable[tuple[Any, Any]]:
+    return node.items() if isinstance(node, Mapping) else enumerate(node)
 
 
 class _Leaf:

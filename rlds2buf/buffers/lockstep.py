@@ -11,18 +11,17 @@ from rlds2buf.buffers import adding
 from rlds2buf.buffers.buffer import Buffer
 from rlds2buf.buffers.fresh import old_for, shares
 from rlds2buf.buffers.policies import VIEW_OPTIONS, Part
+from rlds2buf.buffers.step_ids import IDS, StepIds, checked_times
 from rlds2buf.buffers.time_slots import TimeSlots
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.fields import CONTINUE
 from rlds2buf.core.sample import MultiAgentSample, Sample, SampleInfo, Transition
+from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, NotEnoughItems, ReplayError, SpecMismatch
 from rlds2buf.kernels.chain import CODE
 
-__all__ = ["IDS", "Lockstep"]
-
-IDS = ("episode_id", "t", "agent_index")
-"""The columns that say which rows of different policies belong together."""
+__all__ = ["Lockstep"]
 
 _MANY_OPEN = 1024
 
@@ -49,16 +48,17 @@ class Lockstep:
         next_slot: number of the first slot that is new.
 
     Raises:
-        ValueError: a buffer samples by priority or counts something else: slots are drawn uniformly,
-            and a row's place is found by its key.
+        ValueError: a buffer samples by priority, counts something else, or has items of several steps:
+            slots are drawn uniformly, and a row's place is found by its key.
     """
 
     def __init__(self, buffers: Mapping[str, Buffer], ratio: float | None, rng: np.random.Generator) -> None:
         for name, buffer in buffers.items():
-            if buffer.kind != "circular" or buffer.capacity_unit != "rows":
+            if buffer.kind != "circular" or buffer.capacity_unit != "rows" or buffer.storage_unit != "timesteps":
                 raise ValueError(
-                    f"lockstep draws whole time steps uniformly, so it needs circular buffers that count rows: "
-                    f"policy {name!r} has a {buffer.kind} one that counts {buffer.capacity_unit}"
+                    f"lockstep draws whole time steps uniformly, so it needs circular buffers of timesteps that count "
+                    f"rows: policy {name!r} has a {buffer.kind} one of {buffer.storage_unit} that counts "
+                    f"{buffer.capacity_unit}"
                 )
         self.names = list(buffers)
         self.buffers = list(buffers.values())
@@ -147,7 +147,9 @@ class Lockstep:
         number = self.names.index(policy)
         pieces = []
         for part in _leaves(data):
-            prepared = adding.prepare(self.buffers[number], part, check_limits=check_limits)
+            prepared = adding.prepare(
+                self.buffers[number], _without_ids(part, self.buffers[number].spec), check_limits=check_limits
+            )
             if prepared.blocks:
                 ids = [_column(name, part, given.get(name), prepared.items, policy) for name in IDS]
                 pieces.append(Piece(number, prepared, *ids))
@@ -259,6 +261,8 @@ class Lockstep:
         numbers = np.array([self._source(known, (int(e), int(a))) for e, a in unique])
         whole = block.own is None
         block.source = int(numbers[0]) if whole or len(numbers) == 1 else numbers[which]
+        if not whole:  # in time order, or it follows nothing; who it is of, the source says
+            block.ids = StepIds({"t": piece.t})
         last = np.zeros(len(unique), np.int64)
         last[which] = np.arange(len(which))  # the last one of each pair wins
         ends = np.ones(len(unique), np.bool_) if whole else (block.flags[last] & CODE) != CONTINUE
@@ -278,7 +282,7 @@ class Lockstep:
             return
         contents = self.buffers[policy]._contents
         oldest = contents.store.oldest
-        contents.waiting = {source: key for source, key in contents.waiting.items() if key >= oldest}
+        contents.forget_open([source for source, key in contents.waiting.items() if key < oldest])
         kept = {pair: source for pair, source in known.items() if source in contents.waiting}
         self._sources[policy], self._tidy_at[policy] = kept, max(_MANY_OPEN, 2 * len(kept))
 
@@ -297,6 +301,19 @@ def _joined(pieces: Sequence[Piece], policy: int) -> tuple[np.ndarray, np.ndarra
     columns = ([getattr(piece, name) for piece in mine] for name in IDS)
     episode, time, agent = (parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in columns)
     return episode, time, agent
+
+
+def _without_ids(data: Any, spec: StepSpec) -> Any:
+    """Explicit transitions without the ids, which are looked at apart; as extras only where they are not to be kept."""
+    fields = data._asdict() if isinstance(data, Transition) else data
+    if not isinstance(fields, Mapping):
+        return data
+    plain = {name: value for name, value in fields.items() if name not in IDS}
+    if isinstance(plain.get("extras"), Mapping):
+        plain["extras"] = {
+            name: value for name, value in plain["extras"].items() if name not in IDS or name in spec.extras
+        }
+    return plain
 
 
 def _column(name: str, data: Any, given: Any, count: int, policy: str) -> np.ndarray:
@@ -326,4 +343,5 @@ def _column(name: str, data: Any, given: Any, count: int, policy: str) -> np.nda
             path=name,
             rule="spec",
         )
-    return np.ascontiguousarray(np.broadcast_to(column.astype(np.int64), (count,)))
+    column = checked_times(column) if name == "t" else column.astype(np.int64)
+    return np.ascontiguousarray(np.broadcast_to(column, (count,)))

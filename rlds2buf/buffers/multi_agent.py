@@ -13,9 +13,10 @@ import numpy.typing as npt
 from rlds2buf.buffers.buffer import Buffer
 from rlds2buf.buffers.independent import Independent
 from rlds2buf.buffers.keys import as_keys
-from rlds2buf.buffers.lockstep import IDS, Lockstep
+from rlds2buf.buffers.lockstep import Lockstep
 from rlds2buf.buffers.policies import Agents, checked_settings, make_policies
 from rlds2buf.buffers.priorities import PrioritizedSampler, checked_priorities
+from rlds2buf.buffers.step_ids import IDS
 from rlds2buf.core import shown
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.sample import MultiAgentSample
@@ -43,8 +44,8 @@ def make_multi_agent(
             name behind ``make_`` (``"circular"`` if there is none) and the rest its arguments; the
             spec may be a pair of spaces, and such a pair alone stands for one without options.
         mode: ``"independent"``: each policy's items are drawn on their own. ``"lockstep"``: time
-            steps are drawn, and all policies' rows of each come together; for circular buffers that
-            count rows.
+            steps are drawn, and all policies' rows of each come together; for circular buffers of
+            timesteps that count rows.
         learning_starts: nothing is sampled before that many environment steps were added.
         num_shards: how many such buffers share the work: capacities and `learning_starts` are
             divided by it (rounding down).

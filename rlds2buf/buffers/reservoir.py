@@ -106,7 +106,7 @@ class ReservoirContents(Contents):
         if block.place is None and block.items:
             self._chain_taken(block, taken, keys, first)
         elif block.anew and isinstance(block.source, int):  # an episode of one row: nothing to hold, but a new start
-            self.waiting.pop(block.source, None)
+            self.forget_open([block.source])
         self.next_key += len(block.flags)
         self.added += block.items
         self.evicted = self.added - count
@@ -118,7 +118,7 @@ class ReservoirContents(Contents):
         self.next_key += 1
         self.added += 1
         source = block.source if isinstance(block.source, int) else int(block.source[0])
-        before = self.waiting.pop(source, None)
+        before = self._previous(source, block, 0)
         if place >= 0:
             count = self.places.count
             if place < count:
@@ -131,7 +131,7 @@ class ReservoirContents(Contents):
             if int(block.flags[0]) & (CODE | BREAK) == CONTINUE:
                 store.flags[slot] |= np.uint8(BREAK)  # until its successor comes
                 if block.consecutive:
-                    self.waiting[source] = key
+                    self._wait(source, key, block, 0)
             if before is not None and block.consecutive and not block.anew:
                 self._follow(before, slot)
         self.evicted = self.added - self.places.count
@@ -175,7 +175,7 @@ class ReservoirContents(Contents):
         self.places.keep(np.zeros(0, np.int64))
         self._compact()
         self.choice.clear()
-        self.waiting.clear()
+        self.forget_open(self.waiting)
 
     def holds(self, keys: np.ndarray) -> np.ndarray:
         """Which ``uint64`` keys are of transitions held."""
@@ -252,12 +252,12 @@ class ReservoirContents(Contents):
         heads, tails = order[np.append(True, ~same)], order[np.append(~same, True)]
         for head, tail in zip(heads.tolist(), tails.tolist(), strict=True):
             source = int(sources[head])
-            before = self.waiting.pop(source, None)
+            before = self._previous(source, block, head)
             # An episode starts anew; explicit transitions follow the source's last ones.
             if before is not None and block.consecutive and not block.anew:
                 self._follow(before, int(slot[head]))
             if goes_on[tail] and block.consecutive and slot[tail] >= 0:
-                self.waiting[source] = int(keys[tail])
+                self._wait(source, int(keys[tail]), block, tail)
         mine, following = slot[taken], slot[after[taken]]
         alone = goes_on[taken] & (following < 0)
         store.flags[mine[alone]] |= np.uint8(BREAK)

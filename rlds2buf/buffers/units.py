@@ -89,7 +89,9 @@ class ItemIntake(Intake):
 
     Explicit transitions are put in order of their sources first, so that no item mixes them.  Then
 
-    - ``"episodes"``: an item is an Episode, or the explicit transitions up to one with an end code;
+    - ``"episodes"``: an item is an Episode, or the explicit transitions up to one with an end code
+      (where their ids say that an episode begins before there is one, or later than at its first
+      step, they are no whole episodes, and refused);
     - ``"sequences"``: the same, cut into pieces of `item_length`, the last one being shorter;
     - ``"fragments"``: all that one Episode or one batch of transitions holds of a source.
 
@@ -124,22 +126,26 @@ class ItemIntake(Intake):
         """As :meth:`Intake.transitions`; ``place`` says where items start.
 
         Raises:
-            EpisodeError: they do not end with their episode, and the unit is episodes.
+            EpisodeError: the unit is episodes, and they are not whole ones.
         """
         return self._cut(super().transitions(data, source_id))
 
     def _cut(self, block: Block) -> Block:
         if not block.items:
             return block
-        if not isinstance(block.source, int):
-            block = _rows(block, np.argsort(block.source, kind="stable"))
+        block = block.parted()
+        order = None if isinstance(block.source, int) else np.argsort(block.source, kind="stable")
+        if order is not None:
+            block = _rows(block, order)
+        if self.unit == "episodes" and block.own is not None:
+            _refuse_parts(block, order)
         steps = np.flatnonzero((block.flags & CODE) != FINAL_ROW)
         starts = self._starts(block, steps)
         lengths = np.diff(starts, append=len(steps))
         flags, first = block.flags.copy(), steps[starts]
         last = first + lengths - 1
         flags[last[(flags[last] & CODE) == CONTINUE]] |= np.uint8(BREAK)  # no item goes on in another one
-        block = dataclasses.replace(block, flags=flags, ends=None)
+        block = dataclasses.replace(block, flags=flags, ends=None, ids=None)
         if block.own is None and self.apart:
             block = _rows(block, _runs(first, lengths + 1))
             first = np.cumsum(lengths + 1) - lengths - 1
@@ -159,22 +165,11 @@ class ItemIntake(Intake):
         begins = np.zeros(len(steps), np.bool_)
         begins[0] = True
         begins[1:] = np.diff(steps) > 1  # behind another episode's final row
-        if not isinstance(block.source, int):
-            begins[1:] |= block.source[1:] != block.source[:-1]
+        if block.own is not None:
+            begins[1:] |= _others(block)
         if self.unit == "fragments":
             return np.flatnonzero(begins)
-        ends = (block.flags[steps] & CODE) != CONTINUE
-        if self.unit == "episodes" and block.own is not None:
-            left_open = np.append(begins[1:], True) & ~ends
-            if left_open.any():
-                row = int(np.argmax(left_open))
-                raise EpisodeError(
-                    f"transition {row} is the last one of its source here and its episode goes on; "
-                    "a buffer of episodes takes whole ones",
-                    step=row,
-                    rule="open-episode",
-                )
-        begins[1:] |= ends[:-1]
+        begins[1:] |= (block.flags[steps[:-1]] & np.uint8(CODE | BREAK)) != CONTINUE
         if self.item_length is not None:
             index = np.arange(len(steps))
             begins |= (index - np.maximum.accumulate(np.where(begins, index, 0))) % self.item_length == 0
@@ -210,6 +205,39 @@ class StepIntake(Intake):
         )
 
 
+def _refuse_parts(block: Block, order: np.ndarray | None) -> None:
+    """Raise unless explicit transitions, in order of their sources, are whole episodes.
+
+    Args:
+        block: of them.
+        order: ``[n] int64``, where each was before; None for the same place.
+
+    Raises:
+        EpisodeError: one does not end, or its first steps are not here.
+    """
+    last = np.append(_others(block), True)
+    ends = last | ((block.flags & np.uint8(CODE | BREAK)) != CONTINUE)
+    left_open = ends & ((block.flags & CODE) == CONTINUE)
+    headless = np.zeros(len(ends), np.bool_)
+    if block.ids is not None and "t" in block.ids.columns:
+        headless = np.append(True, ends[:-1]) & (block.ids.columns["t"] > 0)
+    for found, what, rule in (
+        (left_open, "is the last one of its episode here, which goes on", "open-episode"),
+        (headless, "is the first one of its episode here, and its t is not 0", "incomplete-episode"),
+    ):
+        if found.any():
+            row = int(np.argmax(found))
+            row = row if order is None else int(order[row])
+            raise EpisodeError(f"transition {row} {what}; a buffer of episodes takes whole ones", step=row, rule=rule)
+
+
+def _others(block: Block) -> np.ndarray:
+    """``[n - 1] bool``: whether the next row is of another source."""
+    if isinstance(block.source, int):
+        return np.zeros(len(block.flags) - 1, np.bool_)
+    return np.asarray(block.source[1:] != block.source[:-1])
+
+
 def _rows(block: Block, index: np.ndarray) -> Block:
     """The block with these of its rows."""
     return dataclasses.replace(
@@ -218,6 +246,7 @@ def _rows(block: Block, index: np.ndarray) -> Block:
         flags=block.flags[index],
         own=None if block.own is None else [column[index] for column in block.own],
         source=block.source if isinstance(block.source, int) else block.source[index],
+        ids=None if block.ids is None else block.ids.rows(index),
     )
 
 

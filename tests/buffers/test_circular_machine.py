@@ -28,6 +28,10 @@ from tests.reference.replay import ListReplay
 
 CAPACITIES = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33]
 UNITS = ["rows", "transitions", "episodes"]
+IDS = st.one_of(
+    st.just({}),
+    st.fixed_dictionaries({}, optional={"episode_id": st.sampled_from([0, 1, "a"]), "t": st.integers(0, 3)}),
+)
 
 
 class CircularMachine(RuleBasedStateMachine):
@@ -82,17 +86,18 @@ class CircularMachine(RuleBasedStateMachine):
         codes=st.lists(st.sampled_from([0, 0, 0, 1, 2]), min_size=1, max_size=20),
         sources=st.lists(st.integers(0, 2), min_size=20, max_size=20),
         mixed=st.booleans(),
+        said=st.lists(IDS, min_size=20, max_size=20),
     )
-    def add_transitions(self, codes: list[int], sources: list[int], mixed: bool) -> None:
+    def add_transitions(self, codes: list[int], sources: list[int], mixed: bool, said: list[Any]) -> None:
         start = self._numbers(len(codes))
-        steps = [self.transition(start + i, code) for i, code in enumerate(codes)]
+        steps = [{**self.transition(start + i, code), **said[i]} for i, code in enumerate(codes)]
         ids: Any = sources[: len(steps)] if mixed else sources[0]
         self._remember(self.buffer.add(steps, source_id=ids), self.twin.add_transitions(steps, ids))
 
     @precondition(lambda self: self.twin.unit != "episodes")
-    @rule(code=st.sampled_from([0, 1, 2]), source=st.integers(0, 2))
-    def add_one(self, code: int, source: int) -> None:
-        step = self.transition(self._numbers(1), code)
+    @rule(code=st.sampled_from([0, 1, 2]), source=st.integers(0, 2), said=IDS)
+    def add_one(self, code: int, source: int, said: dict[str, Any]) -> None:
+        step = {**self.transition(self._numbers(1), code), **said}
         self._remember(self.buffer.add(step, source_id=source), self.twin.add_transitions([step], source))
 
     @rule(nothing=st.sampled_from([None, [], {}, "", [{}]]))

@@ -205,6 +205,14 @@ def test_only_rows_of_uniform_buffers(kind: str) -> None:
         rlds2buf.make_multi_agent({"a": (SPEC, {"kind": kind, **options})}, mode="lockstep")
 
 
+@pytest.mark.parametrize("unit", ["episodes", "sequences", "fragments"])
+def test_only_timesteps(unit: str) -> None:
+    """Each such buffer could be made before, and then took nothing of more than one step."""
+    options = {"capacity": 5, "storage_unit": unit, **({"item_length": 2} if unit == "sequences" else {})}
+    with pytest.raises(ValueError, match=f"policy 'a' has a circular one of {unit}"):
+        rlds2buf.make_multi_agent({"a": (SPEC, options)}, mode="lockstep")
+
+
 def test_a_resized_buffer() -> None:
     buffer = lockstep()
     buffer.add({"a": transition(1)}, episode_id=0, t=0, agent_index=0)

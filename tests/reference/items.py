@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlds2buf.core.episode import Episode
-from tests.reference.replay import CONTINUE, ListReplay
+from tests.reference.replay import CONTINUE, ListReplay, goes_on
 
 __all__ = ["ItemReplay", "Whole"]
 
@@ -45,8 +45,9 @@ class ItemReplay(ListReplay):
     def _cut(self, steps: list[tuple[int, int]]) -> list[list[int]]:
         pieces: list[list[int]] = []
         for serial, _ in steps:
-            before = steps[[s for s, _ in steps].index(serial) - 1][1] if pieces else CONTINUE
-            ended = before != CONTINUE and self.storage_unit != "fragments"
+            earlier, before = steps[[s for s, _ in steps].index(serial) - 1] if pieces else (serial, CONTINUE)
+            ended = before != CONTINUE or (pieces and not goes_on(self.rows[earlier].ids, self.rows[serial].ids))
+            ended = ended and self.storage_unit != "fragments"
             if not pieces or ended or len(pieces[-1]) == self.item_length:
                 pieces.append([])
             pieces[-1].append(serial)

@@ -11,7 +11,7 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 
-__all__ = ["ListReplay", "Row"]
+__all__ = ["ListReplay", "Row", "goes_on"]
 
 CONTINUE, TERMINATED, TRUNCATED, FINAL_ROW = 0, 1, 2, 3
 
@@ -36,13 +36,14 @@ class Row:
     episode: int | None
     next_observation: Any = None
     flags: tuple[bool, bool, bool] = (False, False, False)
+    ids: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class ListReplay:
     """Rows oldest first; `unit` says what `capacity` counts: rows, transitions or episodes.
 
-    The transition after a row is the next stored one of the same source; rows of an added episode
-    form a chain of their own, which ends with it.
+    The transition after a row is the next stored one of the same source, unless the ids that both
+    have say otherwise; rows of an added episode form a chain of their own, which ends with it.
     """
 
     def __init__(self, capacity: int, unit: str = "rows") -> None:
@@ -102,6 +103,7 @@ class ListReplay:
                 source=sources if isinstance(sources, int) else int(sources[i]),
                 episode=None,
                 next_observation=item["next_observation"],
+                ids={name: item[name] for name in ("episode_id", "t", "agent_index") if name in item},
             )
             serials.append(row.serial)
         self._evict()
@@ -163,7 +165,7 @@ class ListReplay:
                 return None if other.is_done == FINAL_ROW else j
             if other.source == row.source:
                 # The first row of a whole episode follows nothing.
-                return j if other.episode is None else None
+                return j if other.episode is None and goes_on(row.ids, other.ids) else None
         return None
 
     def _next_observation(self, i: int) -> Any:
@@ -211,6 +213,16 @@ class ListReplay:
     def of_source(self, source: int) -> list[int]:
         """Serials of the held transitions of one source."""
         return [row.serial for row in self.rows if row.is_done != FINAL_ROW and row.source == source]
+
+
+def goes_on(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether the step with the second ids may be the one behind the step with the first."""
+    if other.get("t") == 0:
+        return False
+    for name in ("episode_id", "agent_index"):
+        if name in one and name in other and one[name] != other[name]:
+            return False
+    return "t" not in one or "t" not in other or other["t"] - one["t"] == 1
 
 
 def _at(columns: Any, t: int) -> Any:
