@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import difflib
 import inspect
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from rlds2buf.sinks.base import Sink
 from rlds2buf.sinks.detect import open_sink
 from rlds2buf.sources.base import Source
 from rlds2buf.sources.detect import open_source
+from rlds2buf.targets import kind_of
 
 __all__ = ["ConvertReport", "convert"]
 
@@ -154,7 +156,7 @@ def convert(
     source: Any,
     sink: Any,
     *,
-    to: str = "buffer",
+    to: str | None = None,
     on_invalid: str = "raise",
     final_transition: str = "drop",
     allow_nonfinite: bool = False,
@@ -178,6 +180,7 @@ def convert(
             ``"rlds"``, a folder that TFDS and :func:`rlds2buf.open_source` open; ``"minari"``, one that
             Minari opens; ``"d4rl"``, an HDF5 file with D4RL's keys; or ``"reverb-checkpoint"``, from
             which a Reverb server starts (:func:`rlds2buf.push.write_checkpoint` has more options).
+            None: what the path's suffix means (``.hdf5`` is ``"d4rl"``), or else ``"buffer"``.
         on_invalid: what becomes of an episode with errors (:mod:`rlds2buf.check.rules`):
             ``"raise"`` stops, ``"skip"`` leaves it out, ``"repair"`` mends its flags from the
             record's own borders, and leaves it out if errors remain.  All is counted.
@@ -203,7 +206,7 @@ def convert(
             none of them is left to write.
         SourceError: the source can't be read.
         SinkError, SnapshotError: the sink can't be written; SnapshotExists if it is there already.
-        ValueError: an unknown option.
+        ValueError: an unknown option, or a path that is an address or has the suffix of files that are not written.
 
         Each of them has the ConvertReport so far as its attribute ``report``.  What was written is
         taken back: no folder is left that looks whole, a list is as it was, and a buffer that was
@@ -228,6 +231,8 @@ def convert(
             raise ValueError(f"{', '.join(given)}: for opening a path, not for an opened source")
         if getattr(source, "is_endless", False):
             raise ValueError(f"{source.name}: a mixture without end (stop='never') can't be written")
+        if to is None:
+            to = kind_of(sink) if isinstance(sink, str | os.PathLike) else "buffer"
         sink = open_sink(sink, to=to, overwrite=overwrite, resume=resume, **(sink_options or {}))
         choices = {
             "on_invalid": on_invalid,

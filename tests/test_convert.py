@@ -370,7 +370,7 @@ class TestRealData:
         expected = {"d4rl/hopper_medium-v2.hdf5": 911, "rlds/d4rl_mujoco_hopper/v2-medium": 911}
         for name, transitions in expected.items():
             out = tmp_path / name.replace("/", "-")
-            assert convert(DATA / name, out).items == len(rlds2buf.load_buffer(out)) == transitions
+            assert convert(DATA / name, out, to="buffer").items == len(rlds2buf.load_buffer(out)) == transitions
         out = tmp_path / "minari"
         report = convert(DATA / "minari" / "cartpole" / "random-v0", out)
         assert report.items == len(rlds2buf.load_buffer(out)) == report.steps - report.episodes > 0

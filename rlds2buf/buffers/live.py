@@ -17,6 +17,7 @@ from rlds2buf.buffers.saving import MemoryColumns, write_tables
 from rlds2buf.buffers.state import describe
 from rlds2buf.errors import SinkError, SnapshotCorrupt, SnapshotExists
 from rlds2buf.files.blob_file import SavedBlobs
+from rlds2buf.files.local_path import refuse_address
 from rlds2buf.files.manifest import inside, read_manifest, write_manifest
 
 if TYPE_CHECKING:
@@ -41,9 +42,11 @@ class LiveFolder:
     Raises:
         SnapshotExists: the folder holds something already.
         SinkError: it can't be made.
+        ValueError: it is an address.
     """
 
     def __init__(self, path: Path, *, existing: bool = False) -> None:
+        refuse_address(path)
         self.path = path = path.resolve()
         self._clean = existing
         self._written = 0

@@ -33,9 +33,8 @@ __all__ = ["command"]
 @click.option(
     "--to",
     type=click.Choice(["buffer", "rlds", "minari", "d4rl", "reverb-checkpoint"]),
-    default="buffer",
-    show_default=True,
-    help="What DST becomes.",
+    default=None,
+    help="What DST becomes; without it a D4RL file where DST is named like one, and else a buffer.",
 )
 @click.option(
     "-T",
@@ -80,7 +79,7 @@ def command(
     source: str,
     how: dict[str, Any],
     target: str,
-    to: str,
+    to: str | None,
     to_option: dict[str, Any],
     as_json: bool,
     **choices: Any,
@@ -93,11 +92,13 @@ def command(
     from rlds2buf.convert import convert
     from rlds2buf.push import checkpoint_sink
     from rlds2buf.sinks.detect import open_sink
+    from rlds2buf.targets import kind_of
 
     if not target:
         raise click.UsageError("DST is empty")
     overwrite, resume = choices.pop("overwrite"), choices.pop("resume")
     try:
+        to = kind_of(target) if to is None else to
         if to == "reverb-checkpoint" and not resume:
             sink: Any = checkpoint_sink(target, overwrite=overwrite, **to_option)
         else:

@@ -13,6 +13,7 @@ from typing import Any
 from rlds2buf.core.json_text import parse_json
 from rlds2buf.errors import SinkError, SnapshotCorrupt, SnapshotError, SnapshotExists
 from rlds2buf.files.durable import replace_text, sync_file, sync_folder
+from rlds2buf.files.local_path import refuse_address
 
 __all__ = ["PartialFolder", "plain_json"]
 
@@ -49,6 +50,7 @@ class PartialFolder:
         SnapshotError: what was interrupted had another provenance.
         SnapshotCorrupt: its journal can't be read.
         SinkError: the folder can't be made.
+        ValueError: the target is an address.
 
     >>> import tempfile
     >>> part = PartialFolder(Path(tempfile.mkdtemp()) / "out", provenance={"source": "a"}, what="a note")
@@ -68,6 +70,7 @@ class PartialFolder:
         replaceable: Callable[[Path], bool] = lambda path: True,
         what: str,
     ) -> None:
+        refuse_address(target)
         self.target = target
         self.folder = target.parent / f".{target.name}.partial"
         self.journal: dict[str, Any] | None = None

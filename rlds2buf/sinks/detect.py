@@ -6,20 +6,35 @@ import importlib
 import inspect
 import os
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from rlds2buf.files.local_path import refuse_address
 from rlds2buf.sinks.base import Sink
 
-__all__ = ["KINDS", "open_sink"]
+__all__ = ["KINDS", "Kind", "open_sink"]
 
-KINDS: Final[Mapping[str, tuple[str, str]]] = {
-    "buffer": ("buffer", "BufferFolderSink"),
-    "rlds": ("rlds_dir", "RldsDirSink"),
-    "minari": ("minari_dir", "MinariDirSink"),
-    "d4rl": ("d4rl_hdf5", "D4rlHdf5Sink"),
-    "reverb-checkpoint": ("reverb_checkpoint", "ReverbCheckpointSink"),
+
+class Kind(NamedTuple):
+    """What a path can become.
+
+    Attributes:
+        module, cls: where its :class:`~rlds2buf.sinks.base.Sink` lives in ``rlds2buf.sinks``.
+        suffixes: of the names that mean it.
+    """
+
+    module: str
+    cls: str
+    suffixes: tuple[str, ...] = ()
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "buffer": Kind("buffer", "BufferFolderSink"),
+    "rlds": Kind("rlds_dir", "RldsDirSink"),
+    "minari": Kind("minari_dir", "MinariDirSink"),
+    "d4rl": Kind("d4rl_hdf5", "D4rlHdf5Sink", (".hdf5", ".h5")),
+    "reverb-checkpoint": Kind("reverb_checkpoint", "ReverbCheckpointSink"),
 }
-"""What a path can become, as ``rlds2buf convert --to`` takes it; the module and class that write it."""
+"""What a path can become, as ``rlds2buf convert --to`` takes it."""
 
 
 def open_sink(
@@ -43,7 +58,7 @@ def open_sink(
         options: for a path: those of what is written there, its class's docstring lists them.
 
     Raises:
-        ValueError: unknown `to`, or an option that the target does not take.
+        ValueError: unknown `to`, an option that the target does not take, or an address.
         TypeError: none of the above, or an option that the sink of a path does not have.
 
     >>> open_sink([])
@@ -52,6 +67,7 @@ def open_sink(
     if to not in KINDS:
         raise ValueError(f"to must be one of {', '.join(KINDS)}, got {to!r}")
     if isinstance(target, str | os.PathLike):
+        refuse_address(target)
         return _of_path(os.fspath(target), to, {"overwrite": overwrite, "resume": resume, **options})
     if overwrite or resume or options:
         given = ", ".join(options) or "overwrite and resume"
@@ -70,8 +86,8 @@ def open_sink(
 
 
 def _of_path(path: str, to: str, options: dict[str, Any]) -> Sink:
-    module, name = KINDS[to]
-    cls = getattr(importlib.import_module(f"rlds2buf.sinks.{module}"), name)
+    kind = KINDS[to]
+    cls = getattr(importlib.import_module(f"rlds2buf.sinks.{kind.module}"), kind.cls)
     known = {p.name for p in inspect.signature(cls).parameters.values() if p.kind is p.KEYWORD_ONLY}
     for option in [option for option in options if option not in known]:
         if options.pop(option) and option == "resume":

@@ -15,6 +15,7 @@ import numpy as np
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SinkError
+from rlds2buf.files.local_path import refuse_address
 from rlds2buf.files.partial import PartialFolder
 from rlds2buf.sinks.base import Sink
 from rlds2buf.sinks.reverb_keys import KeyMaker
@@ -67,6 +68,7 @@ class ReverbCheckpointSink(Sink):
         chunk_length: int | None = None,
         overwrite: bool = False,
     ) -> None:
+        refuse_address(path)
         self.name = os.fspath(path)
         self.table = TableSpec(table) if isinstance(table, str) else table
         self.pattern = TrajectoryPattern() if pattern is None else pattern

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlds2buf.errors import SinkError
+from rlds2buf.files.local_path import refuse_address
 
 __all__ = ["Journal", "ServerRecord"]
 
@@ -60,6 +61,7 @@ class Journal:
 
     Raises:
         SinkError: the file can't be used, or is another push's.
+        ValueError: `path` is an address.
 
     >>> journal = Journal(None, {"table": "replay"}, 1)
     >>> journal.begin(0, "a1", size=0, inserted=0)
@@ -75,6 +77,7 @@ class Journal:
         self._unsynced = 0.0
         if path is None:
             return
+        refuse_address(path)
         self._path = os.fspath(path)
         first = {"rlds2buf_push": _VERSION, **header}
         try:

@@ -23,6 +23,7 @@ class Format:
         module, cls: where its :class:`~rlds2buf.sources.base.Source` lives in ``rlds2buf.sources``.
         fits: whether something at a path looks like it.
         has_splits: whether it takes ``split=``.
+        suffixes: of its files' names, where these mean this format and no other.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Format:
     cls: str
     fits: Callable[[Look], bool]
     has_splits: bool = False
+    suffixes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,12 +195,24 @@ def _is_arrays(look: Look) -> bool:
     return _is_log(".npz")(look) or (look.is_folder and _is_log(".npy")(look))
 
 
+def _log(name: str, what: str, module: str, cls: str, *suffixes: str) -> Format:
+    """A format that is told by its files' names alone."""
+    return Format(name, what, module, cls, _is_log(*suffixes), suffixes=suffixes)
+
+
 FORMATS = (
     Format("rlds", "an RLDS folder of TFDS", "rlds_dir", "RldsDirSource", _is_rlds, has_splits=True),
     Format("minari", "a Minari dataset", "minari_dir", "MinariDirSource", _is_minari),
-    Format("rllib", "RLlib's logged batches", "rllib", "RllibSource", _is_rllib),
+    Format("rllib", "RLlib's logged batches", "rllib", "RllibSource", _is_rllib, suffixes=(".json",)),
     # Nothing in such files tells how to read them, so they are read where this format is asked for.
-    Format("tf-example", "raw tf.train.Example records", "tf_example", "TfExampleSource", lambda look: False),
+    Format(
+        "tf-example",
+        "raw tf.train.Example records",
+        "tf_example",
+        "TfExampleSource",
+        lambda look: False,
+        suffixes=(".tfrecord", ".tfrecords"),
+    ),
     Format("robomimic", "a robomimic file", "robomimic_hdf5", "RobomimicHdf5Source", _is_robomimic, has_splits=True),
     Format("d3rlpy", "a dataset file of d3rlpy 2", "d3rlpy_h5", "D3rlpyH5Source", _is_d3rlpy),
     Format("d3rlpy-v1", "a dataset file of d3rlpy 1", "d3rlpy_v1", "D3rlpyV1Source", _is_d3rlpy_v1),
@@ -212,12 +226,10 @@ FORMATS = (
     ),
     Format("buffer", "a saved buffer", "buffer_dir", "BufferDirSource", _is_saved_buffer),
     # Told by their names alone, so behind all others.
-    Format("npz", "a log of numpy arrays", "step_log_npz", "StepLogNpzSource", _is_arrays),
-    Format("jsonl", "a log in JSON Lines", "step_log_json", "StepLogJsonSource", _is_log(".jsonl", ".ndjson")),
-    Format("csv", "a log in CSV", "step_log_csv", "StepLogCsvSource", _is_log(".csv", ".tsv")),
-    Format(
-        "parquet", "a log in Parquet", "step_log_parquet", "StepLogParquetSource", _is_log(".parquet", ".pq", ".parq")
-    ),
+    Format("npz", "a log of numpy arrays", "step_log_npz", "StepLogNpzSource", _is_arrays, suffixes=(".npz",)),
+    _log("jsonl", "a log in JSON Lines", "step_log_json", "StepLogJsonSource", ".jsonl", ".ndjson"),
+    _log("csv", "a log in CSV", "step_log_csv", "StepLogCsvSource", ".csv", ".tsv"),
+    _log("parquet", "a log in Parquet", "step_log_parquet", "StepLogParquetSource", ".parquet", ".pq", ".parq"),
 )
 """What is read from a path; the first that fits is taken."""
 
