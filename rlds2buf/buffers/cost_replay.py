@@ -14,7 +14,7 @@ from rlds2buf.buffers.saving import MemoryColumns, saved_columns, small_strings,
 from rlds2buf.buffers.spaces import number_field, step_spec
 from rlds2buf.buffers.step_field import StepField, done_code
 from rlds2buf.buffers.storage import OWN_NEXT, RowStore
-from rlds2buf.buffers.tensors import Device, to_numpy
+from rlds2buf.buffers.tensors import Device
 from rlds2buf.core import nest, shown
 from rlds2buf.core.agreement import same_columns
 from rlds2buf.core.arguments import integer
@@ -22,6 +22,7 @@ from rlds2buf.core.episode import Episode
 from rlds2buf.core.ragged import as_bytes
 from rlds2buf.core.sample import Sample, SampleInfo, Transition
 from rlds2buf.core.spec import FieldSpec, StepSpec
+from rlds2buf.core.tensors import to_numpy
 from rlds2buf.errors import NotEnoughItems, ReplayError, SnapshotError, SpecMismatch
 from rlds2buf.views.transitions import transitions
 
@@ -150,8 +151,14 @@ class CostReplay:
     def add_field(self, name: str, shape: tuple[int, ...] = (), dtype: Any = np.float32) -> None:
         """A further field of every step; :meth:`store` requires it, batches have it in ``extras``.
 
+        Args:
+            name: of the field; ``buffer.spec.extras`` has it at once.
+            shape: of one step's value.
+            dtype: NumPy's, PyTorch's or TensorFlow's.
+
         Raises:
             ValueError: the name is taken.
+            TypeError: NumPy has no such dtype.
             ReplayError: transitions are stored already, and they lack it.
         """
         with self._lock:
@@ -159,7 +166,7 @@ class CostReplay:
                 raise ValueError(f"the name {name!r} is taken")
             if len(self):
                 raise ReplayError(f"{len(self)} transitions are stored without {name!r}; add fields before storing")
-            extras = {**self.spec.extras, name: FieldSpec(tuple(shape), np.dtype(dtype))}
+            extras = {**self.spec.extras, name: FieldSpec(tuple(shape), dtype)}
             spec = self.spec
             self._build(StepSpec(spec.observation, spec.action, spec.reward, discount=None, extras=extras))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,11 +13,12 @@ from rlds2buf.buffers.paths import Paths
 from rlds2buf.buffers.rollout import Rollout
 from rlds2buf.buffers.spaces import number_field, step_spec
 from rlds2buf.buffers.step_field import StepField, done_code
-from rlds2buf.buffers.tensors import Device, to_numpy
+from rlds2buf.buffers.tensors import Device
 from rlds2buf.core import nest, shown
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.fields import TRUNCATED
 from rlds2buf.core.spec import FieldSpec, StepSpec
+from rlds2buf.core.tensors import to_numpy
 from rlds2buf.errors import NotEnoughItems, ReplayError
 
 __all__ = ["OnPolicyBuffer", "make_on_policy"]
@@ -73,8 +75,9 @@ def make_on_policy(
         estimator: one of the above.
         penalty_coefficient: at least 0.
         standardize_reward: shift and scale adv_r over the steps handed out to mean 0 and standard
-            deviation 1.
+            deviation 1.  The default is True, OmniSafe's False.
         standardize_cost: shift adv_c to mean 0; its scale stays, for it is compared with a limit.
+            The default is True, OmniSafe's False.
         num_envs: how many environments are stored side by side.
         bootstrap: what stands for the rest of a path that was cut, where the target is a discounted
             return of r': ``"reward"``, the last value of rewards, as everywhere else; or
@@ -100,7 +103,8 @@ def make_on_policy(
     target_value_r, target_value_c       the same
     discounted_ret                       the same
     advantage_estimator                  estimator
-    standardized_adv_r, _c               standardize_reward, standardize_cost
+    standardized_adv_r, _c               standardize_reward, standardize_cost: True unless told
+                                         otherwise, there False
     finish_path(last_r, last_c, idx=0)   finish_path(last_r, last_c, env=None): None is all of them
     num_buffers, max_size                num_envs, size
     ===================================  ==============================================================
@@ -138,7 +142,7 @@ class OnPolicyBuffer:
     Nothing is computed until :meth:`get`, which runs over all paths at once.
 
     Attributes:
-        spec: of a step.
+        spec: of a step, added fields among the extras.
         size: steps per environment.
         num_envs: environments.
         settings: how advantages are estimated.
@@ -199,15 +203,23 @@ class OnPolicyBuffer:
     def add_field(self, name: str, shape: tuple[int, ...] = (), dtype: Any = np.float32) -> None:
         """A further field of every step; :meth:`store` requires it, :meth:`get` has it in ``extras``.
 
+        Args:
+            name: of the field; `field_names` and ``spec.extras`` have it at once.
+            shape: of one step's value.
+            dtype: NumPy's, PyTorch's or TensorFlow's.
+
         Raises:
             ValueError: a field of that name is there already.
+            TypeError: NumPy has no such dtype.
             ReplayError: steps are stored already, and they lack it.
         """
         if name in self._fields or name in _RESERVED:
             raise ValueError(f"the buffer has a field {name!r} already")
         if len(self):
             raise ReplayError(f"{len(self)} steps are stored without {name!r}; add fields while the buffer is empty")
-        self._new_field(name, FieldSpec(tuple(shape), np.dtype(dtype)), extra=True)
+        field = FieldSpec(tuple(shape), dtype)
+        self._new_field(name, field, extra=True)
+        self.spec = dataclasses.replace(self.spec, extras={**self.spec.extras, name: field})
 
     def store(
         self,

@@ -10,20 +10,13 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.errors import MissingDependency
 
-__all__ = ["FRAMEWORKS", "Device", "converter", "to_numpy"]
+__all__ = ["FRAMEWORKS", "Device", "converter"]
 
 FRAMEWORKS = ("numpy", "torch", "tf", "jax")
 """What batches can be handed out as."""
 
 _ALIGNED = 64
 """TensorFlow ends the process over a borrowed array that does not start at such an address, and JAX copies it."""
-
-
-def to_numpy(value: Any) -> Any:
-    """A tensor (any device, with or without gradient) as an array; everything else as it is."""
-    if hasattr(value, "detach"):
-        return value.detach().cpu().numpy()
-    return value
 
 
 class Device:

@@ -11,6 +11,7 @@ import numpy as np
 
 from rlds2buf.core import nest, shown
 from rlds2buf.core.fields import DATA_FIELDS, FLAG_FIELDS, STEP_FIELDS, dtype_name
+from rlds2buf.core.tensors import as_dtype
 from rlds2buf.errors import SpecMismatch
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ class FieldSpec:
 
     Attributes:
         shape: without the time axis; None where the length varies.
-        dtype: numpy dtype; ``object`` stands for variable-length byte strings.
+        dtype: numpy dtype (PyTorch's and TensorFlow's are taken too); ``object`` stands for
+            variable-length byte strings.
         low, high: inclusive limits (a number, or nested lists of the field's shape), or None.
         values: the finite set of allowed values, or None.
         image: for byte strings that are image files (JPEG, PNG): what the decoded pixels are; else None.
@@ -49,7 +51,7 @@ class FieldSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
-        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+        object.__setattr__(self, "dtype", as_dtype(self.dtype))
 
     @property
     def is_string(self) -> bool:

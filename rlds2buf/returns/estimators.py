@@ -1,4 +1,7 @@
-"""Returns and advantages of one path, of a stream of paths, or of many streams side by side."""
+"""Returns and advantages of one path, of a stream of paths, or of many streams side by side.
+
+Arrays give arrays.  PyTorch tensors, one is enough, give tensors on the first one's device, without gradient.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlds2buf.core.tensors import tensors_too
 from rlds2buf.returns.streams import Streams, ends_of, fraction, time_first
 
 __all__ = ["Advantages", "VTrace", "discounted_return", "gae", "gae_rtg", "plain", "successor_values", "vtrace"]
@@ -37,6 +41,7 @@ class VTrace(NamedTuple):
     rho: np.ndarray
 
 
+@tensors_too
 def discounted_return(
     rewards: npt.ArrayLike,
     *,
@@ -88,6 +93,7 @@ def discounted_return(
     return streams.restore(out)
 
 
+@tensors_too
 def gae(
     rewards: npt.ArrayLike,
     values: npt.ArrayLike,
@@ -125,7 +131,7 @@ def gae(
 
     Returns:
         :class:`Advantages`, float32 if `rewards` and `values` are (or float16), else float64; sums
-        are kept in float64 either way.
+        are kept in float64 either way.  Tensors where PyTorch tensors were given.
 
     Raises:
         ValueError: shapes differ, a parameter is out of range, or a value of a successor is missing.
@@ -144,6 +150,7 @@ def gae(
     return Advantages(streams.restore(advantage), streams.restore(target))
 
 
+@tensors_too
 def gae_rtg(
     rewards: npt.ArrayLike,
     values: npt.ArrayLike,
@@ -173,6 +180,7 @@ def gae_rtg(
     return Advantages(streams.restore(advantage), streams.restore(target))
 
 
+@tensors_too
 def plain(
     rewards: npt.ArrayLike,
     values: npt.ArrayLike,
@@ -204,6 +212,7 @@ def plain(
     )
 
 
+@tensors_too
 def vtrace(
     rewards: npt.ArrayLike,
     values: npt.ArrayLike,
@@ -244,7 +253,7 @@ def vtrace(
         terminated, truncated, next_values, last_value, time_axis: as in :func:`gae`.
 
     Returns:
-        :class:`VTrace`; dtypes as in :func:`gae`.
+        :class:`VTrace`; dtypes as in :func:`gae`; tensors where tensors were given.
 
     Raises:
         ValueError: as in :func:`gae`; or `c_bar` exceeds `rho_bar`, a ratio is negative or NaN, or the
@@ -282,6 +291,7 @@ def vtrace(
     return VTrace(streams.restore(advantage), streams.restore(target), streams.restore(rho))
 
 
+@tensors_too
 def successor_values(
     values: npt.ArrayLike,
     *,

@@ -104,7 +104,48 @@ def test_unknown_devices_are_refused() -> None:
         make_on_policy(SPEC, 2, device="abacus")
 
 
-def test_estimators_take_tensors() -> None:
-    rewards = torch.tensor([1.0, 2.0, 3.0])
-    result = returns.gae(rewards, torch.zeros(3), gamma=1.0, lam=1.0)
-    assert result.advantage.dtype == np.float32 and result.advantage.tolist() == [6.0, 5.0, 3.0]
+SERIES = {"rewards": [1.0, 2.0, 3.0], "values": [0.5, 0.6, 0.7]}
+
+
+@pytest.mark.parametrize("name", ["gae", "gae_rtg", "plain", "vtrace"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_estimators_of_tensors_give_tensors(name: str, dtype: torch.dtype) -> None:
+    estimate = getattr(returns, name)
+    tensors = {name: torch.tensor(values, dtype=dtype, requires_grad=True) for name, values in SERIES.items()}
+    expected = estimate(**{name: tensor.detach().numpy() for name, tensor in tensors.items()}, last_value=0.75)
+    found = estimate(**tensors, last_value=torch.tensor(0.75))
+    assert type(found) is type(expected)
+    for tensor, array in zip(found, expected, strict=True):
+        assert isinstance(tensor, torch.Tensor) and not tensor.requires_grad
+        np.testing.assert_array_equal(tensor.numpy(), array)
+        assert tensor.numpy().dtype == array.dtype
+
+
+def test_one_tensor_is_enough_and_other_axes_too() -> None:
+    rewards = np.ones((2, 3), np.float32)
+    found = returns.discounted_return(rewards, gamma=0.5, terminated=torch.zeros(2, 3, dtype=torch.bool), time_axis=1)
+    assert isinstance(found, torch.Tensor) and found.tolist() == [[1.75, 1.5, 1.0]] * 2
+    logp = torch.log(torch.tensor([0.5, 0.5, 0.5]))
+    result = returns.vtrace(torch.ones(3), torch.zeros(3), policy_logp=logp, behavior_logp=logp * 2, last_value=0.0)
+    assert isinstance(result.rho, torch.Tensor) and result.rho.tolist() == [1.0] * 3
+    following = returns.successor_values(torch.arange(3.0), last_value=9.0)
+    assert isinstance(following, torch.Tensor) and following.tolist() == [1.0, 2.0, 9.0]
+    assert isinstance(returns.gae([1.0], [0.0]).advantage, np.ndarray)
+
+
+def test_torch_dtypes_name_fields() -> None:
+    dtypes = {torch.float32: "float32", torch.half: "float16", torch.long: "int64", torch.bool: "bool"}
+    for dtype, name in dtypes.items():
+        assert FieldSpec((2,), dtype).dtype == np.dtype(name)  # type: ignore[arg-type]
+    for buffer in (make_on_policy(SPEC, 4), make_cost_replay(SPEC, 4)):
+        buffer.add_field("mu", (2, 3), torch.float64)
+        assert buffer.spec.extras["mu"] == FieldSpec((2, 3), np.float64)  # at once
+        assert "mu" in repr(buffer)
+        with pytest.raises(TypeError, match="bfloat16 has no counterpart in NumPy"):
+            buffer.add_field("nu", (), torch.bfloat16)
+
+
+def test_batches_of_tensors_are_printed() -> None:
+    buffer = make_on_policy(SPEC, 2, device="cpu")
+    buffer.store(observation=nest.map_structure(lambda x: x[0], observation(1, 1)), action=0, reward=1.0)
+    assert repr(buffer.get(0.0)).splitlines()[1] == "  observation/arm     Tensor float32[1, 3]"
