@@ -62,6 +62,15 @@ class Contents:
             return self.sampler.count
         return int(np.maximum(items[self.store.slots_from(self.store.oldest, self.store.num_rows)], 0).sum())
 
+    @property
+    def longest(self) -> int:
+        """Transitions of the longest item held; 1 where each is an item."""
+        store = self.store
+        if store.items is None:
+            return 1
+        spans = store.spans(store.oldest, store.num_rows)
+        return max((int(store.items[slots].max(initial=1)) for slots, _ in spans), default=1)
+
     def add(self, block: Block, priorities: np.ndarray | None = None) -> np.ndarray:
         """Make room and store a block; returns the keys ``uint64`` of its items."""
         store, remover = self.store, self.remover

@@ -10,7 +10,7 @@ import numpy as np
 from rlds2buf.buffers.buffer import Buffer
 from rlds2buf.buffers.priorities import PrioritizedSampler
 from rlds2buf.core import nest
-from rlds2buf.core.sample import Sample, SampleInfo
+from rlds2buf.core.sample import Sample, SampleInfo, Trajectory
 
 __all__ = ["Fresh", "joined", "old_for", "shares"]
 
@@ -79,21 +79,47 @@ def old_for(new: int, wanted: int, count: int, ratio: float, rng: np.random.Gene
 
 
 def joined(samples: Sequence[Sample]) -> Sample:
-    """Samples of one buffer and view, one behind the other."""
+    """Samples of one buffer and view, one behind the other; whole items padded to the longest of all."""
     if len(samples) == 1:
         return samples[0]
+    parts = [sample.data for sample in samples]
+    if isinstance(parts[0], Trajectory):
+        length = max(part.mask.shape[1] for part in parts)
+        parts = [_padded(part, length) for part in parts]
 
     def join(*columns: np.ndarray | None) -> np.ndarray | None:
-        parts = [column for column in columns if column is not None]
-        axes = min((part.ndim for part in parts if part.dtype == object), default=None)
+        given = [column for column in columns if column is not None]
+        axes = min((column.ndim for column in given if column.dtype == object), default=None)
         if axes is not None:  # pictures of one size in one sample, of several in another
-            parts = [_loose(part, axes) for part in parts]
-        return np.concatenate(parts) if parts else None
+            given = [_loose(column, axes) for column in given]
+        return np.concatenate(given) if given else None
 
-    data = nest.map_structure(join, *[sample.data for sample in samples])
+    data = nest.map_structure(join, *parts)
     infos = [sample.info for sample in samples]
     keys, chance, priority, weight = (np.concatenate([np.asarray(info[i]) for info in infos]) for i in range(4))
     return Sample(data, SampleInfo(keys, chance, priority, weight, infos[-1].table_size))
+
+
+def _padded(data: Trajectory, length: int) -> Trajectory:
+    """With that many positions; those behind its own are masked."""
+    missing = length - data.mask.shape[1]
+    if not missing:
+        return data
+
+    def longer(column: np.ndarray | None) -> np.ndarray | None:
+        if column is None:
+            return None
+        behind = np.zeros((len(column), missing, *column.shape[2:]), column.dtype)
+        if column.dtype == object:
+            some = column.reshape(-1)[0]
+            for place in np.ndindex(behind.shape):
+                behind[place] = some[:0]  # no bytes, or an array of nothing
+        return np.concatenate([column, behind], axis=1)
+
+    fields = data._asdict()
+    state = fields.pop("initial_state")
+    padded = {name: nest.map_structure(longer, value) for name, value in fields.items()}
+    return Trajectory(**padded, initial_state=state)
 
 
 def _loose(column: np.ndarray, axes: int) -> np.ndarray:

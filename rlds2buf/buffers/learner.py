@@ -20,8 +20,9 @@ __all__ = ["sample_min_n_steps", "update_priorities_from_learner"]
 def sample_min_n_steps(buffer: Buffer | MultiAgentBuffer, num_steps: int, **options: Any) -> Any:
     """Draw items until they have at least that many steps together.
 
-    A transition is one step, whatever its horizon; a sequence has as many as its mask: neither padding
-    nor burn-in count.  No item too many is drawn: without the last one there are fewer steps.
+    A transition is one step, whatever its horizon; a sequence, or an item that comes whole, has as many as
+    its mask: neither padding nor burn-in count.  No item too many is drawn: without the last one there
+    are fewer steps.
 
     Args:
         buffer: of one policy, or of several.
@@ -124,7 +125,10 @@ def _enough(source: Buffer | _OfPolicy, buffer: Buffer, num_steps: int, options:
     samples: list[Sample] = []
     steps = 0
     while steps < num_steps:
-        samples.append(source.sample(-(-(num_steps - steps) // (view.sequence_length or 1)), **options))
+        with buffer._lock:
+            longest = buffer._contents.longest if view.whole else view.sequence_length or 1
+        # However long they are, so many are not enough, or just enough.
+        samples.append(source.sample(-(-(num_steps - steps) // longest), **options))
         steps += int(_steps(samples[-1]).sum())
     sampler = buffer._sampler
     whole = joined(samples)

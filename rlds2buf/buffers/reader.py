@@ -18,6 +18,7 @@ from rlds2buf.core.sample import Trajectory, Transition
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.kernels.chain import CODE, finish, walk
 from rlds2buf.kernels.gather import ALIGN, AT_LAST, AT_SLOT, BEHIND_LAST, BEHIND_SLOT, gather_rows
+from rlds2buf.views.transitions import sum_dtype
 
 __all__ = ["Reader", "discounted"]
 
@@ -344,7 +345,8 @@ def discounted(
         gamma: discount per step.
 
     Returns:
-        ``(reward [B, ...], discount [B] float64)``; rewards that are no floats are summed as float64.
+        ``(reward [B, ...], discount [B] float64)``; rewards are of the type that
+        :func:`~rlds2buf.views.transitions.sum_dtype` says.
     """
     live = np.arange(discount.shape[1]) < steps[:, None]
     # What stands behind a cut horizon is another item's: times zero is not enough where it is infinite.
@@ -355,8 +357,7 @@ def discounted(
     np.cumprod(discount * np.where(live, gamma, 1.0), axis=1, out=product[:, 1:])
     weight = (product[:, :-1] * live).reshape(discount.shape + (1,) * (reward.ndim - 2))
     total = (reward * weight).sum(1)
-    floating = reward.dtype if reward.dtype.kind == "f" else np.dtype(np.float64)
-    return total.astype(floating), discount.prod(1) * gamma ** (steps - 1.0)
+    return total.astype(sum_dtype(reward.dtype)), discount.prod(1) * gamma ** (steps - 1.0)
 
 
 def _builder(skeleton: nest.Nest) -> Callable[[Iterator[np.ndarray]], nest.Nest]:

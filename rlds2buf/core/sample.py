@@ -30,7 +30,7 @@ class Transition(NamedTuple):
 
     Attributes:
         observation, action: nests of ``[B, ...]``.
-        reward: ``[B]``, in the dtype of the data.
+        reward: ``[B]``, in the dtype of the data; n-step sums of float16 are float32, of integers float64.
         discount: ``[B]`` in [0, 1]; for n = 1 the logged one, 0 on the transition into a terminal row.
         next_observation: nest of ``[B, ...]``.
         extras: name to nest of ``[B, ...]``, of the first step.

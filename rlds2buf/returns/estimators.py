@@ -312,7 +312,7 @@ def successor_values(
         time_axis: which axis is time.
 
     Returns:
-        ``[T, ...]`` in the dtype of `values` (float64 if they are no floats).
+        ``[T, ...]`` in the dtype of `values` (float32 for float16, float64 if they are no floats).
 
     Raises:
         ValueError: shapes differ, or truncated rows lack their final values.
@@ -321,7 +321,8 @@ def successor_values(
     array([2., 9., 4.])
     """
     columns = time_first("values", values, time_axis)
-    out = np.empty(columns.shape, columns.dtype if columns.dtype.kind == "f" else np.float64)
+    dtype = np.result_type(columns.dtype, np.float32) if columns.dtype.kind == "f" else np.dtype(np.float64)
+    out = np.empty(columns.shape, dtype)
     if len(out):
         out[:-1] = columns[1:]
         out[-1] = ends_of("last_value", last_value, out.shape[1:])

@@ -11,7 +11,7 @@ from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.sinks.reverb_pattern import Laid, Pattern, extra_field
 from rlds2buf.views.signature import item_spec
-from rlds2buf.views.transitions import transitions
+from rlds2buf.views.transitions import sum_dtype, transitions
 from rlds2buf.wire.reverb_items import Column, RowSpan
 
 __all__ = ["TransitionItem", "TransitionPattern"]
@@ -61,8 +61,8 @@ class TransitionPattern(Pattern):
         if lacking:
             raise ValueError(f"the data have no extra field {lacking[0]!r}; they have {sorted(spec.extras)}")
         reward = item.reward
-        if self.n_step > 1 and isinstance(reward, FieldSpec) and reward.dtype.kind != "f":
-            reward = FieldSpec(reward.shape, np.dtype(np.float64))
+        if self.n_step > 1 and isinstance(reward, FieldSpec) and sum_dtype(reward.dtype) != reward.dtype:
+            reward = FieldSpec(reward.shape, sum_dtype(reward.dtype))
         extras = {name: spec.extras[name] for name in self.extras}
         return TransitionItem(
             item.observation, item.action, reward, item.discount, item.next_observation, extras if extras else ()

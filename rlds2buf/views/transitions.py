@@ -13,7 +13,7 @@ from rlds2buf.core.fields import CONTINUE, TERMINATED, TRUNCATED
 from rlds2buf.core.sample import Transition
 from rlds2buf.errors import EpisodeError
 
-__all__ = ["done_codes", "need", "transitions"]
+__all__ = ["done_codes", "need", "sum_dtype", "transitions"]
 
 
 def transitions(episode: Episode, *, n_step: int = 1, gamma: float = 1.0) -> Transition:
@@ -31,7 +31,7 @@ def transitions(episode: Episode, *, n_step: int = 1, gamma: float = 1.0) -> Tra
 
     Returns:
         Transition with leading axis ``[N-1]``; one-step columns share memory with the episode.
-        Action and reward are None where the data have none.
+        Action and reward are None where the data have none.  Sums of rewards are of :func:`sum_dtype`.
 
     Raises:
         EpisodeError: the episode has no observation; its discounts are nested; or `n_step` is above
@@ -100,6 +100,18 @@ def one_step_discount(episode: Episode, is_done: np.ndarray) -> np.ndarray:
     return discount
 
 
+def sum_dtype(dtype: np.dtype) -> np.dtype:
+    """The type in which n-step sums of rewards come out, whether or not a horizon has several steps.
+
+    That of the rewards; but float32 for float16, in which a sum soon is infinite, and float64 for
+    rewards that are no floats.
+
+    >>> sum_dtype(np.dtype(np.float16)), sum_dtype(np.dtype(np.int8))
+    (dtype('float32'), dtype('float64'))
+    """
+    return np.result_type(dtype, np.float32) if dtype.kind == "f" else np.dtype(np.float64)
+
+
 def need(episode: Episode, name: str) -> nest.Nest:
     """The episode's field of that name.
 
@@ -129,5 +141,4 @@ def _n_step_sums(reward: np.ndarray, discount: np.ndarray, n: int, gamma: float)
         total[:live] += product[:live][tail] * reward[i:]
         out[:live] = product[:live] * discount[i:]
         product[:live] = out[:live] * gamma
-    dtype = reward.dtype if reward.dtype.kind == "f" else np.dtype(np.float64)
-    return total.astype(dtype), out.astype(discount.dtype)
+    return total.astype(sum_dtype(reward.dtype)), out.astype(discount.dtype)

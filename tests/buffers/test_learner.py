@@ -6,10 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import rlds2buf
 from rlds2buf import InvalidPriority, NotEnoughItems, ReplayError, sample_min_n_steps, update_priorities_from_learner
+from rlds2buf.core import nest
+from tests.buffers import numbered_blobs as blobs
 from tests.buffers.numbered import SPEC, episode, transitions
+from tests.reference.learner import min_n_steps
 
 
 def two(**options: Any) -> Any:
@@ -49,6 +54,93 @@ def test_sequences(count: int, burn_in: int) -> None:
         steps = sample.data.mask.sum(1)
         assert steps.sum() >= count > steps[:-1].sum()
         assert len(sample.info.key) == len(steps) == len(sample.data.reward)
+
+
+UNITS: list[dict[str, Any]] = [
+    {"storage_unit": "episodes"},
+    {"storage_unit": "fragments"},
+    {"storage_unit": "sequences", "item_length": 3},
+]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=str)
+@pytest.mark.parametrize("kind", ["circular", "prioritized", "reservoir"])
+def test_whole_items_no_item_too_many(kind: str, unit: dict[str, Any]) -> None:
+    """Episodes of 4 steps, 6 asked: 2 of them, not 6 as in version 0.1.0."""
+    buffer = getattr(rlds2buf, f"make_{kind}")(SPEC, 60, seed=0, **unit)
+    for start in (0, 10, 20):
+        buffer.add(episode(start, 5))
+    counts = {len(sample_min_n_steps(buffer, 6).info.key) for _ in range(20)}
+    assert counts <= ({2} if unit["storage_unit"] != "sequences" else {2, 3, 4, 5, 6})
+    several = rlds2buf.make_multi_agent({"a": buffer, "b": rlds2buf.make_circular(SPEC, 9)}, seed=0)
+    mask = sample_min_n_steps(several, 6)["a"].data.mask
+    assert mask.sum() >= 6 > mask[:-1].sum()
+
+
+@pytest.mark.parametrize("kind", ["circular", "prioritized", "reservoir"])
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=12),
+    unit=st.sampled_from([*UNITS, {}]),
+    num_steps=st.integers(1, 40),
+    concatenate=st.booleans(),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+def test_against_one_item_at_a_time(
+    kind: str, lengths: list[int], unit: dict[str, Any], num_steps: int, concatenate: bool, seed: int
+) -> None:
+    """The very items that single draws give, whole, and no other."""
+    number = 0
+    buffer, one_by_one = (getattr(rlds2buf, f"make_{kind}")(SPEC, 30, seed=seed, **unit) for _ in range(2))
+    for length in lengths:
+        for each in (buffer, one_by_one):
+            keys = each.add(episode(number, length + 1))
+            if kind == "prioritized":
+                each.update_priorities(keys, 1.0 + np.arange(len(keys)))
+        number += length + 1
+    options = {"concatenate": True} if concatenate and unit else {}
+    keys, items = min_n_steps(lambda: one_by_one.sample(1), num_steps)
+    sample = sample_min_n_steps(buffer, num_steps, **options)
+    rewards = [reward for item in items for reward in item]
+    if options or not unit:
+        assert sample.data.reward.tolist() == rewards
+        assert sample.info.key.tolist() == np.repeat(keys, [len(item) for item in items]).tolist()
+        return
+    assert sample.info.key.tolist() == keys
+    assert sample.data.reward[sample.data.mask].tolist() == rewards
+    assert sample.data.mask.sum(1).tolist() == [len(item) for item in items]
+    assert not sample.data.reward[~sample.data.mask].any() and not sample.data.is_done[~sample.data.mask].any()
+
+
+def test_new_and_replayed_items_of_different_lengths() -> None:
+    """They were joined as if all were equally long: ValueError."""
+    buffer = rlds2buf.make_multi_agent(
+        {"a": (SPEC, {"capacity": 100, "storage_unit": "episodes"})}, replay_ratio=0.5, seed=0
+    )
+    for length in (3, 9, 5, 7, 4, 8, 6, 2):
+        buffer.add({"a": episode(100 * length, length + 1)})
+    batch = buffer.sample(6)["a"]
+    assert batch.data.mask.sum(1)[:3].tolist() == [3, 9, 5]
+    rows = batch.data.observation["count"] // 100
+    assert (np.where(batch.data.mask, rows, rows[:, :1]) == rows[:, :1]).all()
+    assert sample_min_n_steps(buffer, 3)["a"].data.mask.sum() >= 3
+
+
+def test_pictures_and_arrays_of_any_length_in_items_of_different_lengths() -> None:
+    buffer = rlds2buf.make_circular(blobs.SPEC, 60, storage_unit="episodes", seed=0)
+    for start, rows in ((0, 3), (10, 7), (20, 4)):
+        buffer.add(blobs.episode(start, rows))
+    for _ in range(10):
+        sample = sample_min_n_steps(buffer, 11, decode=False)
+        for i, key in enumerate(sample.info.key):
+            alone = buffer.get([key], decode=False)
+            steps = int(alone.mask.sum())
+            assert steps == sample.data.mask[i].sum()
+            for (_, mine), (_, theirs) in zip(
+                nest.flatten(sample.data.observation), nest.flatten(alone.observation), strict=True
+            ):
+                for t in range(steps):
+                    np.testing.assert_array_equal(mine[i, t], theirs[0, t])
 
 
 def test_weights_of_several_draws_are_relative_to_one_largest() -> None:

@@ -146,6 +146,15 @@ def test_integer_rewards_are_summed_as_floats():
     assert batch.reward.tolist() == [1.75, 1.5, 1.0]
 
 
+def test_half_precision_is_summed_in_single():
+    """Infinite in half precision, with a warning of numpy's."""
+    episode = Episode(observation=np.arange(4), action=np.zeros(4), reward=np.full(4, 60_000, np.float16))
+    assert transitions(episode).reward.dtype == np.float16
+    batch = transitions(episode, n_step=3)
+    assert batch.reward.dtype == np.float32 and batch.reward.tolist() == [180_000.0, 120_000.0, 60_000.0]
+    assert transitions(episode.rows(0, 2), n_step=3).reward.dtype == np.float32  # of one step too
+
+
 @pytest.mark.parametrize("options", [{"n_step": 0}, {"n_step": -1}, {"gamma": 1.5}, {"gamma": -0.1}, {"gamma": np.nan}])
 def test_horizons_out_of_range(options):
     with pytest.raises(ValueError, match=next(iter(options))):
