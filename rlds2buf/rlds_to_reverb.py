@@ -102,7 +102,8 @@ def convert_rlds_to_trajectories(
         rlds_data: a ``tf.data.Dataset`` of RLDS episodes: dicts whose ``"steps"`` are a dataset of
             step dicts.  Or what :func:`rlds2buf.open_source` takes, or a source that it gave.
         policy_info_fn: called (in the graph) with the step dicts t and t+1, extra fields included;
-            its result becomes policy_info.
+            its result becomes policy_info.  It may call Python (``tf.numpy_function``, ``tf.py_function``);
+            its results have the same shapes for all steps.
         terminal_discount: where an episode that terminates has its discount 0.  ``"boundary"``:
             on the terminal step's own trajectory, as TF-Agents does; learners mask that one, so
             unless the data hold a 0 one step earlier they bootstrap through the terminal state,
@@ -286,13 +287,22 @@ def _differences(signature: Any, expected: Any) -> list[str]:
     lines = []
     for path in sorted({*table, *data}, key=nest.path_name):
         have, want = (_spec_text(side.get(path)) for side in (table, data))
-        if have != want:
+        if have != want and not _may_fit(path, table.get(path), data.get(path)):
             lines.append(f"{nest.path_name(path)}: the table has {have}, the data {want}")
     return lines
 
 
+def _may_fit(path: nest.Path, table: Any, data: Any) -> bool:
+    """A function that calls Python doesn't say its results' shapes; what the observer gets then shows them."""
+    if path[0] != "policy_info" or table is None or data is None or table.dtype != data.dtype:
+        return False
+    return not data.shape[1:].is_fully_defined() and bool(table.shape.is_compatible_with(data.shape))
+
+
 def _spec_text(spec: Any) -> str:
-    return "nothing" if spec is None else f"{spec.dtype.name}{spec.shape.as_list()}"
+    if spec is None:
+        return "nothing"
+    return f"{spec.dtype.name}{'[...]' if spec.shape.rank is None else spec.shape.as_list()}"
 
 
 def _terminal_discount_warning() -> Callable[[int, int, float], None]:

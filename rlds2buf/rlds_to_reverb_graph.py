@@ -201,7 +201,9 @@ def policy_infos(batches: tf.data.Dataset, policy_info_fn: Callable[[Any, Any], 
     def without(frames: Any, current: dict[str, Any], following: dict[str, Any]) -> Any:
         return frames._replace(policy_info=spec)
 
-    return batches.map(with_policy_info if leaves else without)
+    # Batches may be empty, and where the function doesn't tell its results' shapes no result can't be stacked.
+    filled = batches.filter(lambda frames, current, following: tf.size(frames.step_type) > 0)
+    return filled.map(with_policy_info if leaves else without)
 
 
 def unbatched(batches: tf.data.Dataset) -> tf.data.Dataset:

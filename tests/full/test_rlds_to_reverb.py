@@ -352,13 +352,37 @@ def of_tensor(current: dict[str, Any], following: dict[str, Any]) -> Any:
     return tf.tensordot(current["observation"], following["observation"], 1)
 
 
-@pytest.mark.parametrize("policy_info_fn", [of_nest, of_nothing, of_tensor])
+def of_numpy(current: dict[str, Any], following: dict[str, Any]) -> Any:
+    return tf.numpy_function(lambda reward: np.float32(2 * reward), [current["reward"]], tf.float32)
+
+
+def of_python(current: dict[str, Any], following: dict[str, Any]) -> Any:
+    moved = tf.py_function(
+        lambda now, then: tf.stack([now, then]), [current["action"], following["action"]], tf.float32
+    )
+    name = tf.numpy_function(lambda x: b"step", [current["reward"]], tf.string)
+    return {"moved": moved, "name": name, "reward": current["reward"], "shaped": tf.reshape(following["action"], [-1])}
+
+
+@pytest.mark.parametrize("policy_info_fn", [of_nest, of_nothing, of_tensor, of_numpy, of_python])
 def test_policy_info_as_tf_agents_makes_it(policy_info_fn: Any) -> None:
     data = dataset([columns(5), columns(1, 20), columns(4, 30)])
     ours = convert_rlds_to_trajectories(data, policy_info_fn)
     theirs = tf_agents_rlds_to_reverb.convert_rlds_to_trajectories(data, policy_info_fn)
     assert ours.element_spec == theirs.element_spec
     assert_same(in_batches(ours), in_batches(theirs))
+    assert_same(rows_of(ours.batch(3)), rows_of(theirs.batch(3)))
+
+
+def test_frames_before_a_fault_have_the_policy_info_of_python() -> None:
+    bad = columns(4, 20, is_first=np.array([True, False, True, False]))
+    for episodes, frames in (([columns(3), bad], 4), ([bad], 1)):
+        found = []
+        with pytest.raises(tf.errors.InvalidArgumentError, match="followed by"):
+            for frame in convert_rlds_to_trajectories(dataset(episodes), of_numpy):
+                found.append(float(frame.policy_info))
+        rewards = np.concatenate([episode["reward"] for episode in episodes])
+        assert found == (2 * rewards[:frames]).tolist()
 
 
 # --- warnings, options, errors ------------------------------------------------------------------

@@ -45,6 +45,12 @@ def policy_info_fn(current: dict[str, Any], following: dict[str, Any]) -> Any:
     return {"log_prob": current["reward"] * 2, "then": following["action"]}
 
 
+def python_policy_info_fn(current: dict[str, Any], following: dict[str, Any]) -> Any:
+    """The same by way of Python, which does not tell the shapes."""
+    double = tf.numpy_function(lambda reward: np.float32(2 * reward), [current["reward"]], tf.float32)
+    return {"log_prob": double, "then": tf.py_function(lambda action: action, [following["action"]], tf.float32)}
+
+
 POLICY_SPEC = {
     "log_prob": tensor_spec.BoundedTensorSpec([], tf.float32, -10.0, 10.0, name="log_prob"),
     "then": tf.TensorSpec([1], tf.float32),
@@ -162,9 +168,10 @@ def test_nested_and_tuple_observations_are_stored_leaf_by_leaf(client: Any) -> N
     assert t == 3
 
 
-def test_a_table_with_policy_info_is_accepted_and_read_by_tf_agents(client: Any, server: Any) -> None:
+@pytest.mark.parametrize("fn", [policy_info_fn, python_policy_info_fn])
+def test_a_table_with_policy_info_is_accepted_and_read_by_tf_agents(client: Any, server: Any, fn: Any) -> None:
     observer = OBSERVERS["pairs"](client, "policy")
-    assert push_rlds_to_reverb(dataset(SMALL), observer, policy_info_fn) == 14
+    assert push_rlds_to_reverb(dataset(SMALL), observer, fn) == 14
     observer.flush()
     spec = create_trajectory_data_spec(dataset(SMALL))._replace(policy_info=POLICY_SPEC)
     buffer = reverb_replay_buffer.ReverbReplayBuffer(
@@ -193,6 +200,11 @@ def test_a_table_without_policy_info_takes_it_as_with_tf_agents(client: Any) -> 
             "policy",
             lambda now, then: {**policy_info_fn(now, then), "log_prob": now["observation"]},
             "policy_info/log_prob: the table has float32[None], the data float32[None, 3]",
+        ),
+        (
+            "policy",
+            lambda now, then: tf.nest.map_structure(lambda x: tf.cast(x, tf.float64), python_policy_info_fn(now, then)),
+            "policy_info/log_prob: the table has float32[None], the data float64[...]",
         ),
         ("unsigned", None, "the table's signature is None, not a Trajectory"),
     ],
