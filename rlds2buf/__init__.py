@@ -55,9 +55,10 @@ _HOME = {
     "windows": "views.windows",
 }
 _ERRORS = (
-    "BoundaryError EmptyEpisode EpisodeError FilteredOut InvalidPriority MissingDependency NotEnoughItems ReplayError "
-    "Rlds2bufError ServerUnavailable SignatureMismatch SinkError SnapshotCorrupt SnapshotError SnapshotExists "
-    "SnapshotTooNew SourceError SourceFormatError SourceNotFound SpecMismatch UnknownKey WriteTimeout"
+    "BoundaryError EmptyEpisode EpisodeError FilteredOut InvalidPriority LimitExceeded MissingDependency "
+    "NotEnoughItems ReplayError Rlds2bufError ServerUnavailable SignatureMismatch SinkError SnapshotCorrupt "
+    "SnapshotError SnapshotExists SnapshotTooNew SourceError SourceFormatError SourceNotFound SpecMismatch UnknownKey "
+    "WriteTimeout"
 ).split()
 _HOME.update(dict.fromkeys(_ERRORS, "errors"))
 

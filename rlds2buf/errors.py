@@ -6,6 +6,7 @@
      |- SourceError            a dataset can't be read
      |   |- SourceNotFound     (+ FileNotFoundError)
      |   |- SourceFormatError  (+ ValueError)   the bytes are not what the format says
+     |   |   `- LimitExceeded    they would take more memory than is allowed; names limit and option
      |   `- MissingDependency  (+ ImportError)  names the pip line that mends it
      |- EpisodeError           (+ ValueError)   one episode is wrong: .source .episode .step .path
      |   |- BoundaryError      is_first / is_last / is_terminal break the grammar
@@ -37,6 +38,7 @@ __all__ = [
     "EpisodeError",
     "FilteredOut",
     "InvalidPriority",
+    "LimitExceeded",
     "MissingDependency",
     "NotEnoughItems",
     "ReplayError",
@@ -71,6 +73,25 @@ class SourceNotFound(SourceError, FileNotFoundError):
 
 class SourceFormatError(SourceError, ValueError):
     """The bytes are not what the format says they should be."""
+
+    def at(self, where: object) -> SourceFormatError:
+        """The same, saying where: what is raised on from inside a file, a record, a field.
+
+        >>> SourceFormatError("cut short").at("a.hdf5")
+        SourceFormatError('a.hdf5: cut short')
+        """
+        return SourceFormatError(f"{where}: {self}")
+
+
+class LimitExceeded(SourceFormatError):
+    """A small piece of data would take more memory or time than is allowed.
+
+    The message names the limit and the option that raises it (``max_bytes``, ``max_objects``).
+    """
+
+    def at(self, where: object) -> LimitExceeded:
+        """As :meth:`SourceFormatError.at`."""
+        return LimitExceeded(f"{where}: {self}")
 
 
 class MissingDependency(SourceError, ImportError):

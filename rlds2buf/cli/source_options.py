@@ -15,6 +15,7 @@ __all__ = ["OPTIONS", "collect"]
 
 _FIELDS = "Fields of SRC"
 _EPISODES = "Episodes of SRC"
+_LIMITS = "Limits of SRC"
 _MIX = "More than one SRC"
 
 
@@ -52,6 +53,16 @@ def _sample(ctx: click.Context, parameter: click.Parameter, value: str | None) -
         raise click.BadParameter(
             f"expected a fraction or a number of episodes, got {value!r}", ctx, parameter
         ) from cause
+
+
+def _bytes(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """A number of bytes, with a unit or without."""
+    if value is None:
+        return None
+    match = re.fullmatch(r"(\d{1,15})\s*(?:([KMGT])i?B?|B)?", value, re.IGNORECASE)
+    if match is None or not int(match[1]):
+        raise click.BadParameter(f"expected a number of bytes such as 4GiB, got {value!r}", ctx, parameter)
+    return int(match[1]) << 10 * " KMGT".index((match[2] or " ").upper())
 
 
 def _resize(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | tuple[int, int] | None:
@@ -125,6 +136,21 @@ OPTIONS = (
     ),
     SectionOption(
         ["--resize"], section=_FIELDS, callback=_resize, metavar="N|HxW", help="Scale pictures to this size."
+    ),
+    SectionOption(
+        ["--max-bytes"],
+        section=_LIMITS,
+        callback=_bytes,
+        metavar="BYTES",
+        help="What one episode, or one thing in it, may take in memory beyond its bytes in the file: 4GiB.  "
+        "[default: 1GiB]",
+    ),
+    SectionOption(
+        ["--max-objects"],
+        section=_LIMITS,
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="How many things (groups, strings) one episode may be made of.  [default: 1000000]",
     ),
     SectionOption(["--min-return"], section=_EPISODES, type=float, help="Keep episodes of at least this return."),
     SectionOption(["--max-return"], section=_EPISODES, type=float, help="Keep episodes of at most this return."),

@@ -48,7 +48,8 @@ def _limit(values: Any, dtype: np.dtype, shape: tuple[int, ...], nothing: float)
     given = np.asarray(values)
     if dtype.kind in "iu" and ((given < np.iinfo(dtype).min).any() or (given > np.iinfo(dtype).max).any()):
         raise ValueError(f"{dtype} has no {values}")
-    array = np.broadcast_to(given.astype(dtype), shape)
-    if array.size == 0 or (dtype.kind == "f" and (array == nothing).all()):
+    array = given.astype(dtype)
+    every = np.broadcast_to(array, shape)  # which may be far more than is given
+    if every.size == 0 or (dtype.kind == "f" and (array == nothing).all()):
         return None
-    return array.flat[0].item() if (array == array.flat[0]).all() else array.tolist()
+    return array.flat[0].item() if (array == array.flat[0]).all() else every.tolist()

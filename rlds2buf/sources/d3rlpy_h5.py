@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EmptyEpisode, EpisodeError, SourceFormatError, SpecMismatch
 from rlds2buf.sources.base import Source, spec_of_first
 from rlds2buf.sources.fingerprint import fingerprint_files
-from rlds2buf.sources.hdf5_file import check_size, describe_value, open_hdf5, read_value
+from rlds2buf.sources.hdf5_file import Hdf5File, describe_value, is_dataset, open_hdf5
 from rlds2buf.sources.hdf5_rows import native_dtype
 from rlds2buf.sources.padding import padded
 
@@ -48,6 +49,7 @@ class D3rlpyH5Source(Source):
 
     Args:
         path: the file.
+        external, budget: as :class:`~rlds2buf.sources.d4rl_hdf5.D4rlHdf5Source`.
 
     Raises:
         SourceNotFound, SourceFormatError: nothing is there, or it is no such file.
@@ -68,17 +70,18 @@ class D3rlpyH5Source(Source):
 
     format: ClassVar[str] = "d3rlpy"
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, external: str = "refuse", budget: Budget = BUDGET) -> None:
         self.path = Path(path)
         self.name = str(path)
-        with open_hdf5(self.path) as file:
+        self._open = functools.partial(open_hdf5, self.path, budget=budget, external=external)
+        with self._open() as file:
             missing = [f"`{want}`" for want in ("columns", "num_episodes") if not hasattr(file.get(want), "shape")]
             if missing:
                 held = ", ".join(sorted(file)[:8]) or "nothing"
                 raise SourceFormatError(f"{path}: a d3rlpy file needs {', '.join(missing)}; it holds {held}")
-            version = read_value(file["version"]) if hasattr(file.get("version"), "shape") else b""
-            self._version = describe_value(version)
-            self._columns = self._read_columns(file["columns"])
+            version = file.get("version")
+            self._version = describe_value(file.value(version) if is_dataset(version) else b"")
+            self._columns = self._read_columns(file)
             self._count = self._read_count(file)
 
     @property
@@ -95,8 +98,9 @@ class D3rlpyH5Source(Source):
 
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
         stop = self._count if stop is None else min(stop, self._count)
-        with open_hdf5(self.path) as file:
+        with self._open() as file:
             for index in range(start, stop):
+                file.new_record()
                 try:
                     item: Episode | EpisodeError = self._episode(file, index)
                 except EpisodeError as error:
@@ -104,8 +108,9 @@ class D3rlpyH5Source(Source):
                 yield item
 
     def details(self) -> dict[str, Any]:
-        with open_hdf5(self.path) as file:
-            flags = [bool(read_value(file[f"terminated_{i}"])) for i in range(self._count) if f"terminated_{i}" in file]
+        with self._open() as file:
+            found = (file.get(f"terminated_{i}") for i in range(self._count))
+            flags = [bool(file.value(item)) for item in found if item is not None]
         terminated = sum(flags)
         warnings = []
         if terminated:
@@ -124,17 +129,20 @@ class D3rlpyH5Source(Source):
     def fingerprint(self) -> str:
         return f"d3rlpy:{fingerprint_files([self.path])}"
 
-    def _read_columns(self, dataset: Any) -> list[str]:
+    def _read_columns(self, file: Hdf5File) -> list[str]:
+        dataset = file.get("columns")
         if dataset.ndim != 1 or dataset.size > _MOST_COLUMNS:
             raise SourceFormatError(f"{self.path}: `columns` should be a list of names, it is {list(dataset.shape)}")
-        names = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in dataset[()]]
+        names = [
+            name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in file.read(dataset)
+        ]
         missing = [f"`{want}`" for want in _NEEDED if want not in names]
         if missing:
             raise SourceFormatError(f"{self.path}: `columns` lacks {', '.join(missing)}; it has {', '.join(names)}")
         return names
 
-    def _read_count(self, file: Any) -> int:
-        value = read_value(file["num_episodes"])
+    def _read_count(self, file: Hdf5File) -> int:
+        value = file.value(file.get("num_episodes"))
         if not isinstance(value, np.integer) or not 0 <= value:
             raise SourceFormatError(f"{self.path}: `num_episodes` should be a number of episodes, got {value!r}")
         # A damaged number must not be counted up to; every episode has a dataset for each column.
@@ -143,7 +151,7 @@ class D3rlpyH5Source(Source):
             raise SourceFormatError(f"{self.path}: {message}")
         return int(value)
 
-    def _episode(self, file: Any, index: int) -> Episode:
+    def _episode(self, file: Hdf5File, index: int) -> Episode:
         where: dict[str, Any] = {"source": self.name, "episode": index}
         parts = {name: self._part(file, name, index) for name in self._columns}
         action = parts.pop("actions")
@@ -174,14 +182,14 @@ class D3rlpyH5Source(Source):
             metadata["placeholder_final_row"] = True
         return Episode(**fields, **flags, discount=discount, metadata=metadata, source=self.name, index=index)
 
-    def _part(self, file: Any, name: str, index: int) -> nest.Nest:
+    def _part(self, file: Hdf5File, name: str, index: int) -> nest.Nest:
         """A column of one episode; a tuple where it is stored in numbered parts."""
         whole = f"{name}_{index}"
-        if whole in file:
-            return _read(file[whole], self.name)
+        if (item := file.get(whole)) is not None:
+            return _read(file, item, self.name)
         found: list[np.ndarray] = []
-        while f"{whole}_{len(found)}" in file:
-            found.append(_read(file[f"{whole}_{len(found)}"], self.name))
+        while (item := file.get(f"{whole}_{len(found)}")) is not None:
+            found.append(_read(file, item, self.name))
         if not found:
             raise SourceFormatError(f"{self.path}: `{whole}` is missing, which `columns` and `num_episodes` promise")
         return tuple(found)
@@ -192,24 +200,23 @@ class D3rlpyH5Source(Source):
 
     @functools.cached_property
     def _num_steps(self) -> int:
-        with open_hdf5(self.path) as file:
-            lengths = [
-                int((getattr(file.get(f"actions_{i}"), "shape", None) or (0,))[0])
-                + bool(read_value(file[f"terminated_{i}"]))
-                for i in range(self._count)
-            ]
-        return sum(lengths)
+        with self._open() as file:
+            return sum(self._length(file, i) for i in range(self._count))
+
+    def _length(self, file: Hdf5File, index: int) -> int:
+        """How many rows an episode has, from the shapes and its flag alone."""
+        shape = getattr(file.get(f"actions_{index}"), "shape", None) or (0,)
+        flag = file.get(f"terminated_{index}")
+        if not is_dataset(flag):
+            raise SourceFormatError(f"{self.path}: `terminated_{index}` is missing, or no dataset")
+        return int(shape[0]) + bool(file.value(flag))
 
 
-def _read(dataset: Any, name: str) -> np.ndarray:
+def _read(file: Hdf5File, dataset: Any, name: str) -> np.ndarray:
     if not hasattr(dataset, "shape") or dataset.shape is None:
         raise SourceFormatError(f"{name}: {dataset.name} should be a dataset")
-    check_size(dataset)
     dtype = native_dtype(dataset)
-    try:
-        return np.asarray(dataset[()]).astype(dtype, copy=False)
-    except (OSError, RuntimeError) as cause:
-        raise SourceFormatError(f"{name}: {dataset.name} can't be read ({cause})") from cause
+    return np.asarray(file.read(dataset)).astype(dtype, copy=False)
 
 
 def _flag(value: Any, where: dict[str, Any]) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any, ClassVar
 
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.sources.d4rl_hdf5 import D4rlHdf5Source
-from rlds2buf.sources.hdf5_file import describe_value, open_hdf5, read_value
+from rlds2buf.sources.hdf5_file import describe_value
 
 __all__ = ["D3rlpyV1Source"]
 
@@ -39,6 +40,7 @@ class D3rlpyV1Source(D4rlHdf5Source):
     Args:
         path: the file.
         max_episode_steps: cut also after so many rows; for files whose time-outs are not marked.
+        external, budget: as :class:`~rlds2buf.sources.d4rl_hdf5.D4rlHdf5Source`.
 
     Raises:
         SourceNotFound, SourceFormatError: nothing is there, or it is no such file.
@@ -60,12 +62,20 @@ class D3rlpyV1Source(D4rlHdf5Source):
     format: ClassVar[str] = "d3rlpy-v1"
     _timeouts: ClassVar[str] = "episode_terminals"
 
-    def __init__(self, path: str | os.PathLike[str], *, max_episode_steps: int | None = None) -> None:
-        super().__init__(path, max_episode_steps=max_episode_steps)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_episode_steps: int | None = None,
+        external: str = "refuse",
+        budget: Budget = BUDGET,
+    ) -> None:
+        super().__init__(path, max_episode_steps=max_episode_steps, external=external, budget=budget)
 
     def details(self) -> dict[str, Any]:
-        with open_hdf5(self.path) as file:
-            single = {key: describe_value(read_value(file[key])) for key in _SINGLE if _is_single(file.get(key))}
+        with self._open() as file:
+            items = {key: file.get(key) for key in _SINGLE}
+            single = {key: describe_value(file.value(item)) for key, item in items.items() if _is_single(item)}
         told = super().details()
         told["episode_terminals"] = told.pop("timeouts")
         told["ignored"] = [key for key in told["ignored"] if key not in single]

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec
@@ -19,7 +20,7 @@ from rlds2buf.sources.base import Source
 from rlds2buf.sources.cuts import Cuts, cut
 from rlds2buf.sources.d4rl_layout import Layout, flagged_rows
 from rlds2buf.sources.fingerprint import fingerprint_files
-from rlds2buf.sources.hdf5_file import describe_value, open_hdf5, read_value, tree
+from rlds2buf.sources.hdf5_file import Hdf5File, describe_value, open_hdf5
 from rlds2buf.sources.hdf5_rows import LibraryRows, RawRows, rows_of
 
 __all__ = ["D4rlHdf5Source"]
@@ -78,6 +79,9 @@ class D4rlHdf5Source(Source):
             end.  1 mends maze2d v1, where ``rewards[t]`` tells whether ``observations[t]``, and not
             the next one, is at the goal (D4RL issue 194).
         infos: whether to read ``infos/*``.
+        external: data that the file has in other files, by links, external storage or virtual datasets:
+            ``"refuse"`` those outside of its folder, or ``"allow"`` any.
+        budget: see :class:`~rlds2buf.core.budget.Budget`.
 
     Raises:
         SourceNotFound, SourceFormatError: nothing is there, or it is no such file; the message
@@ -106,6 +110,8 @@ class D4rlHdf5Source(Source):
         max_episode_steps: int | None = None,
         reward_shift: int = 0,
         infos: bool = True,
+        external: str = "refuse",
+        budget: Budget = BUDGET,
     ) -> None:
         if max_episode_steps is not None and max_episode_steps < 1:
             raise ValueError(f"max_episode_steps must be at least 1, got {max_episode_steps}")
@@ -116,7 +122,9 @@ class D4rlHdf5Source(Source):
         self._max_episode_steps = max_episode_steps
         self._reward_shift = reward_shift
         self._infos = infos
-        with open_hdf5(self.path) as file:
+        self._budget = budget
+        self._open = functools.partial(open_hdf5, self.path, budget=budget, external=external)
+        with self._open() as file:
             layout = Layout(file, self.name, infos=infos, timeouts=self._timeouts)
             self._spec = layout.spec()
             self._rows = layout.count
@@ -154,20 +162,18 @@ class D4rlHdf5Source(Source):
         """Whole episodes in blocks: columns, the first one's number, and where each begins and ends."""
         cuts = self._cuts
         stop = len(cuts) if stop is None else min(stop, len(cuts))
-        block_rows = max(1, block_rows)
+        block_rows = max(1, min(block_rows, self._budget.max_bytes // max(1, self._spec.row_bytes)))
         ends = cuts.first + cuts.rows
-        with open_hdf5(self.path) as file, open(self.path, "rb", buffering=0) as raw:
+        with self._open() as file:
             layout = Layout(file, self.name, infos=self._infos, timeouts=self._timeouts)
             if layout.count != self._rows:
                 raise SourceFormatError(f"{self.name}: the file changed, from {self._rows} to {layout.count} rows")
-            descriptor = raw.fileno()
-            readers = nest.map_structure(
-                lambda column: rows_of(column.dataset, descriptor, squeeze=column.squeeze),
-                {"fields": layout.fields, "following": layout.following or {}},
-            )
+            columns = {"fields": layout.fields, "following": layout.following or {}}
+            readers = nest.map_structure(lambda column: rows_of(file, column.dataset, squeeze=column.squeeze), columns)
             while start < stop:
                 upto = int(np.searchsorted(ends, cuts.first[start] + block_rows, "right"))
                 upto = min(max(upto, start + 1), stop)
+                self._claim(file, layout, start, upto)
                 yield self._block(readers, start, upto)
                 start = upto
 
@@ -199,10 +205,12 @@ class D4rlHdf5Source(Source):
 
     @functools.cached_property
     def _cuts(self) -> Cuts:
-        with open_hdf5(self.path) as file:
+        with self._open() as file:
             flags = Layout(file, self.name, infos=False, timeouts=self._timeouts).flags
             names = {"terminals": "terminals", "timeouts": self._timeouts}
-            found = {name: flagged_rows(column, f"{self.name}: `{names[name]}`") for name, column in flags.items()}
+            found = {
+                name: flagged_rows(file, column, f"{self.name}: `{names[name]}`") for name, column in flags.items()
+            }
         none = np.empty(0, np.int64)
         return cut(
             self._rows,
@@ -214,11 +222,21 @@ class D4rlHdf5Source(Source):
 
     @functools.cached_property
     def _metadata(self) -> dict[str, Any]:
-        with open_hdf5(self.path) as file:
-            if file.get("metadata") is None:
+        with self._open() as file:
+            found = file.get("metadata")
+            if found is None:
                 return {}
-            values = nest.map_structure(read_value, tree(file["metadata"], f"{self.name}: metadata"))
+            values = nest.map_structure(file.value, file.tree(found, f"{self.name}: metadata"))
         return values if isinstance(values, dict) else {"metadata": values}
+
+    def _claim(self, file: Hdf5File, layout: Layout, start: int, stop: int) -> None:
+        """Refuse a block that takes too much memory; more than one long episode there hardly is in one."""
+        rows = int(self._cuts.rows[start:stop].sum())
+        if rows * self._spec.row_bytes <= file.budget.max_bytes:
+            return
+        file.new_record()
+        for _, column in nest.flatten(layout.fields):
+            file.claim(column.dataset, rows)
 
     def _block(self, readers: nest.Nest, start: int, stop: int) -> tuple[dict[str, Any], int, np.ndarray, np.ndarray]:
         """Read episodes ``start`` up to (not with) ``stop`` in one go."""

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.budget import Tally
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SourceFormatError
-from rlds2buf.sources.hdf5_file import check_names, check_size, tree
+from rlds2buf.sources.hdf5_file import Hdf5File, check_names
 from rlds2buf.sources.hdf5_rows import native_dtype
 
 __all__ = ["REQUIRED", "Column", "Layout", "flagged_rows"]
@@ -42,8 +43,8 @@ class Layout:
     """The columns of an open D4RL file, checked to belong together.
 
     Args:
-        file: an open ``h5py.File``.
-        name: the file's name for messages.
+        file: the open file.
+        name: its name for messages.
         infos: whether ``infos/*`` are step fields.
         timeouts: what the file calls the flags of ends that are not terminal.
 
@@ -58,30 +59,33 @@ class Layout:
         SourceFormatError: a column is missing or does not fit; the message names it.
     """
 
-    def __init__(self, file: Any, name: str, *, infos: bool = True, timeouts: str = "timeouts") -> None:
+    def __init__(self, file: Hdf5File, name: str, *, infos: bool = True, timeouts: str = "timeouts") -> None:
         self._name = name
+        self._file = file
         check_names(file, name)
         missing = [f"`{want}`" for want in REQUIRED if file.get(want) is None]
         if missing:
             held = ", ".join(sorted(file)) or "nothing"
             raise SourceFormatError(f"{name}: a D4RL file needs {', '.join(missing)}; it holds {held}")
-        self.count = self._length("rewards", file["rewards"])
+        self.count = self._length("rewards", file.get("rewards"))
         flags = {"terminals": "terminals", "timeouts": timeouts}
-        self.flags = {flag: self._number(key, file[key]) for flag, key in flags.items() if file.get(key) is not None}
+        found = {flag: (key, file.get(key)) for flag, key in flags.items()}
+        self.flags = {flag: self._number(key, item) for flag, (key, item) in found.items() if item is not None}
         others = [key for key in file if key not in (*_ROLES, timeouts)]
         extras = [key for key in others if _has_rows(file.get(key), self.count)]
         self.ignored = sorted(set(others) - set(extras))
         if file.get("infos") is not None:
             (extras if infos else self.ignored).append("infos")
         self.fields: dict[str, Any] = {
-            "observation": self._nest("observations", file["observations"]),
-            "action": self._nest("actions", file["actions"]),
-            "reward": self._number("rewards", file["rewards"]),
-            "extras": {key: self._nest(key, file[key]) for key in extras},
+            "observation": self._nest("observations", file.get("observations")),
+            "action": self._nest("actions", file.get("actions")),
+            "reward": self._number("rewards", file.get("rewards")),
+            "extras": {key: self._nest(key, file.get(key)) for key in extras},
         }
         self.following: nest.Nest = None
-        if file.get("next_observations") is not None:
-            self.following = self._nest("next_observations", file["next_observations"])
+        following = file.get("next_observations")
+        if following is not None:
+            self.following = self._nest("next_observations", following)
             if _shapes(self.following) != _shapes(self.fields["observation"]):
                 raise SourceFormatError(f"{name}: next_observations and observations differ in shape or names")
 
@@ -91,7 +95,7 @@ class Layout:
         return StepSpec(discount=FieldSpec((), np.dtype(np.float32)), **fields)
 
     def _nest(self, key: str, group: Any) -> nest.Nest:
-        found = tree(group, f"{self._name}: {key}")
+        found = self._file.tree(group, f"{self._name}: {key}")
         for path, dataset in nest.flatten(found, (key,)):
             self._check(nest.path_name(path), dataset)
         return nest.map_structure(Column, found)
@@ -110,7 +114,7 @@ class Layout:
             hint = " (infos=False leaves these out)" if key.startswith("infos/") else ""
             raise SourceFormatError(f"{self._name}: `{key}` has {length} rows, but `rewards` has {self.count}{hint}")
         native_dtype(dataset)
-        check_size(dataset)
+        self._file.check(dataset)
 
     def _length(self, key: str, dataset: Any) -> int:
         if not getattr(dataset, "shape", None):
@@ -118,28 +122,30 @@ class Layout:
         return int(dataset.shape[0])
 
 
-def flagged_rows(column: Column, name: str) -> np.ndarray:
+def flagged_rows(file: Hdf5File, column: Column, name: str) -> np.ndarray:
     """The rows where a flag is set, ascending ``int64``; read in blocks.
 
     Args:
+        file: the open file.
         column: flags ``[N]`` or ``[N, 1]`` of any numeric type.
         name: where it is, for messages.
 
     Raises:
         SourceFormatError: a value is neither 0 nor 1; the message names the row.
+        LimitExceeded: their numbers would take too much memory.
     """
     found = []
-    for start in range(0, column.dataset.shape[0], _FLAG_ROWS):
-        try:
-            values = column.dataset[start : start + _FLAG_ROWS].reshape(-1)
-        except (OSError, RuntimeError) as cause:
-            raise SourceFormatError(f"{name} can't be read ({cause})") from cause
+    tally = Tally(file.budget)
+    count = column.dataset.shape[0]
+    for start in range(0, count, _FLAG_ROWS):
+        values = file.rows(column.dataset, start, min(start + _FLAG_ROWS, count)).reshape(-1)
         if values.dtype != np.bool_:
             wrong = (values != 0) & (values != 1)
             if wrong.any():
                 row = int(np.argmax(wrong))
                 raise SourceFormatError(f"{name}, row {start + row}: a flag should be 0 or 1, got {values[row]}")
         found.append(np.flatnonzero(values) + start)
+        tally.bytes(found[-1].nbytes, f"{name}: the list of rows that it is set in")
     return np.concatenate(found).astype(np.int64) if found else np.empty(0, np.int64)
 
 

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from rlds2buf.core.budget import Budget
 from rlds2buf.errors import Rlds2bufError, SourceError, SourceFormatError, SourceNotFound
 from rlds2buf.sources.base import Source
 from rlds2buf.sources.formats import FORMATS, OBJECTS, REFUSALS, SCHEMES, Format, ObjectFormat
@@ -19,10 +20,19 @@ from rlds2buf.transform.transformation import OPTIONS
 __all__ = ["open_source"]
 
 _MAX_INSIDE = 50
+_BUDGET = "budget"
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 
 
-def open_source(uri: Any, *, split: str | None = None, format: str | None = None, **options: Any) -> Source:
+def open_source(
+    uri: Any,
+    *,
+    split: str | None = None,
+    format: str | None = None,
+    max_bytes: int | None = None,
+    max_objects: int | None = None,
+    **options: Any,
+) -> Source:
     """Open a dataset; the format is told by looking at what is there.
 
     ====================================================  =====================  ================================
@@ -52,6 +62,9 @@ def open_source(uri: Any, *, split: str | None = None, format: str | None = None
         uri: a path, an address, or data in memory.
         split: for formats that have splits: TFDS's split syntax, for example ``"train[:10%]"``.
         format: a name from the table, if it is not to be told by looking.
+        max_bytes, max_objects: what one record (an episode), or one thing in it, may take in memory
+            beyond its bytes in the file, and how many things it may be made of: 1 GiB and 1,000,000
+            unless given.  A dataset as a whole may be of any size.
         options: for the format's source, its docstring lists them; and for every format what
             :class:`~rlds2buf.transform.transformation.Transformation` does:
             ``map``, ``drop``, ``float32``, ``cast`` (which field goes where, as which type),
@@ -63,6 +76,7 @@ def open_source(uri: Any, *, split: str | None = None, format: str | None = None
     Raises:
         SourceNotFound: nothing is at the path, or the split is unknown.
         SourceFormatError: what is there is no dataset that can be read; the message says what it is.
+        LimitExceeded: opening it would take more than `max_bytes` or `max_objects`; reading raises it, too.
         ValueError: unknown `format`, a `split` for a format without splits, or a field that is not there.
         TypeError: an option that the format does not have, or a `uri` of the wrong type.
 
@@ -72,8 +86,8 @@ def open_source(uri: Any, *, split: str | None = None, format: str | None = None
     """
     if isinstance(uri, Source):
         changes = {name: options.pop(name) for name in OPTIONS if name in options}
-        if split is not None or format is not None or options:
-            raise ValueError("the source is open already; split, format and options are for opening one")
+        if any(given is not None for given in (split, format, max_bytes, max_objects)) or options:
+            raise ValueError("the source is open already; split, format, limits and options are for opening one")
         return _transformed(uri, changes)
     chosen, target = _choose(uri, format)
     if split is not None:
@@ -84,6 +98,10 @@ def open_source(uri: Any, *, split: str | None = None, format: str | None = None
     changes = _changes(cls, options)
     absent = _may_be_absent(cls, changes)
     _check_options(chosen, cls, options)
+    limits = {"max_bytes": max_bytes, "max_objects": max_objects}
+    budget = Budget(**{name: limit for name, limit in limits.items() if limit is not None})
+    if _BUDGET in _keywords(cls):
+        options[_BUDGET] = budget
     source: Source = cls(target, **options, **({"optional": absent} if absent else {}))
     try:
         if absent:
@@ -208,7 +226,7 @@ def _check_options(entry: Format | ObjectFormat, cls: type[Any], options: dict[s
     parameters = inspect.signature(cls).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
-    known = _keywords(cls)
+    known = _keywords(cls) - {_BUDGET}
     unknown = sorted(set(options) - known)
     if unknown:
         offered = ", ".join(sorted(known - {"split", "optional"})) or "none"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.errors import SourceFormatError
+from rlds2buf.sources.hdf5_file import Hdf5File
 
 __all__ = ["LibraryRows", "RawRows", "native_dtype", "rows_of"]
 
@@ -22,6 +23,9 @@ Piece = tuple[int, int]
 
 _MAX_PIECES = 1024
 """Linux's IOV_MAX: so many buffers may one system call fill."""
+
+_MAX_STEP_BYTES = 1 << 28
+"""No more than this is read for the sake of whole chunks."""
 
 
 def native_dtype(dataset: Any) -> np.dtype:
@@ -46,16 +50,20 @@ class LibraryRows:
     blocks share is decompressed once.
 
     Args:
-        dataset: an open h5py dataset ``[N, ...]``.
+        file: the open file.
+        dataset: of it ``[N, ...]``.
         squeeze: give a dataset ``[N, 1]`` as ``[N]``.
     """
 
-    def __init__(self, dataset: Any, *, squeeze: bool = False) -> None:
+    def __init__(self, file: Hdf5File, dataset: Any, *, squeeze: bool = False) -> None:
+        self._file = file
         self.dtype = native_dtype(dataset)
         self.count: int = dataset.shape[0]
         self.shape: tuple[int, ...] = () if squeeze else dataset.shape[1:]
         self._dataset = dataset
         self._step: int = dataset.chunks[0] if dataset.chunks else 1
+        row_bytes = max(1, dataset.dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=object)))
+        self._step = min(self._step, max(1, _MAX_STEP_BYTES // row_bytes))
         self._low = self._high = 0
         self._held = np.empty((0, *self.shape), self.dtype)
 
@@ -91,13 +99,7 @@ class LibraryRows:
         return self._held[start - self._low : stop - self._low]
 
     def _load(self, start: int, stop: int) -> np.ndarray:
-        where = f"{self._dataset.file.filename}: {self._dataset.name}, rows {start} to {stop - 1}"
-        try:
-            values = self._dataset[start:stop]
-        except (OSError, RuntimeError) as cause:
-            raise SourceFormatError(f"{where} can't be read ({cause})") from cause
-        if len(values) != stop - start:
-            raise SourceFormatError(f"{where}: the dataset ends early; did the file change?")
+        values = self._file.rows(self._dataset, start, stop)
         return values.astype(self.dtype, copy=False).reshape(len(values), *self.shape)
 
 
@@ -105,18 +107,17 @@ class RawRows:
     """Rows of a dataset that is stored as one run of plain numbers, read without the HDF5 library.
 
     Args:
-        dataset: an open h5py dataset for which :func:`rows_of` chose this reader.
-        descriptor: the same file, open for reading.
+        dataset: an open h5py dataset ``[N, ...]``.
+        place: the file's descriptor, and the byte where the rows begin; see :meth:`Hdf5File.place`.
         squeeze: give a dataset ``[N, 1]`` as ``[N]``.
     """
 
-    def __init__(self, dataset: Any, descriptor: int, *, squeeze: bool = False) -> None:
-        self._library = LibraryRows(dataset, squeeze=squeeze)
-        self._descriptor = descriptor
-        self._offset: int = dataset.id.get_offset()
-        self.dtype = self._library.dtype
-        self.count = self._library.count
-        self.shape = self._library.shape
+    def __init__(self, dataset: Any, place: tuple[int, int], *, squeeze: bool = False) -> None:
+        self._descriptor, self._offset = place
+        self._name = f"{dataset.file.filename}: {dataset.name}"
+        self.dtype = native_dtype(dataset)
+        self.count: int = dataset.shape[0]
+        self.shape: tuple[int, ...] = () if squeeze else dataset.shape[1:]
         self._row_bytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def fill(self, out: np.ndarray, start: int, pieces: Sequence[Piece]) -> None:
@@ -124,43 +125,41 @@ class RawRows:
         for i in range(0, len(pieces), _MAX_PIECES):
             some = pieces[i : i + _MAX_PIECES]
             rows = sum(length for _, length in some)
-            if not self._scatter([out[first : first + length] for first, length in some], start, rows):
-                # Short of the end of the file a call stops after 2 GiB; the library tells which it is.
-                self._library.fill(out, start, some)
+            self._scatter([out[first : first + length] for first, length in some], start, rows)
             start += rows
 
     def at(self, rows: np.ndarray) -> np.ndarray:
         """As :meth:`LibraryRows.at`."""
         out = np.empty((len(rows), *self.shape), self.dtype)
         for i, row in enumerate(rows.tolist()):
-            if not self._scatter([out[i : i + 1]], row, 1):
-                return self._library.at(rows)
+            self._scatter([out[i : i + 1]], row, 1)
         return out
 
-    def _scatter(self, parts: list[Any], start: int, rows: int) -> bool:
-        done = os.preadv(self._descriptor, parts, self._offset + start * self._row_bytes)
-        return done == rows * self._row_bytes
+    def _scatter(self, parts: list[Any], start: int, rows: int) -> None:
+        at = self._offset + start * self._row_bytes
+        if os.preadv(self._descriptor, parts, at) == rows * self._row_bytes:
+            return
+        for part in parts:  # a call stops after 2 GiB, and at the end of the file
+            left = memoryview(part.reshape(-1).view(np.uint8))
+            while left:
+                done = os.preadv(self._descriptor, [left], at)
+                if not done:
+                    raise SourceFormatError(f"{self._name}: the file became shorter while it was read")
+                left, at = left[done:], at + done
 
 
-def rows_of(dataset: Any, descriptor: int | None, *, squeeze: bool = False) -> LibraryRows | RawRows:
+def rows_of(file: Hdf5File, dataset: Any, *, squeeze: bool = False) -> LibraryRows | RawRows:
     """The fastest reader for a dataset.
 
     Args:
-        dataset: an open h5py dataset ``[N, ...]``.
-        descriptor: the same file open for reading, or None.
+        file: the open file.
+        dataset: of it ``[N, ...]``.
         squeeze: give a dataset ``[N, 1]`` as ``[N]``.
+
+    Raises:
+        SourceFormatError: the file ends before the rows do.
     """
-    plain = (
-        descriptor is not None
-        and hasattr(os, "preadv")
-        and dataset.chunks is None
-        and not dataset.external
-        and not dataset.is_virtual
-        and dataset.dtype.kind in "iuf"
-        and dataset.dtype.isnative
-        and dataset.size > 0
-        and dataset.id.get_offset() is not None
-    )
-    if plain and descriptor is not None:
-        return RawRows(dataset, descriptor, squeeze=squeeze)
-    return LibraryRows(dataset, squeeze=squeeze)
+    place = file.place(dataset)
+    if place is not None:
+        return RawRows(dataset, place, squeeze=squeeze)
+    return LibraryRows(file, dataset, squeeze=squeeze)

@@ -110,7 +110,8 @@ class Look:
         from rlds2buf.sources.hdf5_file import open_hdf5
 
         with open_hdf5(self.path) as file:
-            return {name: sorted(child)[:20] if hasattr(child := file.get(name), "keys") else [] for name in file}
+            children = {name: _peek(file, name) for name in file}
+            return {name: sorted(child)[:20] if hasattr(child, "keys") else [] for name, child in children.items()}
 
     def hdf5_has(self, name: str) -> bool:
         """Whether an HDF5 file has something of that path, for example ``"data/demo_0/obs"``."""
@@ -119,7 +120,7 @@ class Look:
         from rlds2buf.sources.hdf5_file import open_hdf5
 
         with open_hdf5(self.path) as file:
-            return file.get(name) is not None
+            return _peek(file, name) is not None
 
     def inside(self, *parts: str) -> Look:
         """A look at something in this folder."""
@@ -177,6 +178,14 @@ class Look:
                 if file.read(len(_HDF5)) == _HDF5:
                     return True
         return False
+
+
+def _peek(file: Any, name: str) -> Any:
+    """What an HDF5 file has there; None also where that can't be told without looking into other files."""
+    try:
+        return file.get(name)
+    except SourceError:
+        return None
 
 
 def _listing(what: str, names: list[str], most: int = 5) -> str:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import FieldSpec, StepSpec, spec_of
@@ -62,6 +63,7 @@ class MinariDirSource(Source):
             byte strings, the files untouched, whose FieldSpec has an ``image``.  None is
             ``"decoded"``, unless :meth:`encoded` is asked for.
         resize: size that decoded pictures are to have, one number for a square or (height, width).
+        external, budget: as :class:`~rlds2buf.sources.d4rl_hdf5.D4rlHdf5Source`.
 
     Raises:
         SourceNotFound: nothing is there.
@@ -94,6 +96,8 @@ class MinariDirSource(Source):
         infos: bool = True,
         images: str | None = None,
         resize: int | tuple[int, int] | None = None,
+        external: str = "refuse",
+        budget: Budget = BUDGET,
     ) -> None:
         if images not in (None, *_IMAGES):
             raise ValueError(f"images must be one of {', '.join(_IMAGES)}, got {images!r}")
@@ -106,11 +110,11 @@ class MinariDirSource(Source):
         file, folder = _locate(Path(path))
         self._metadata_file = folder / _METADATA
         self._metadata = _read_metadata(self._metadata_file)
-        self._spaces = _spaces(self._metadata, self._metadata_file)
+        self._spaces = _spaces(self._metadata, self._metadata_file, budget)
         layout = self._metadata.get("data_format", "hdf5")
         self._episodes: Hdf5Episodes | ArrowEpisodes
         if layout == "hdf5":
-            self._episodes = Hdf5Episodes(file, infos=infos)
+            self._episodes = Hdf5Episodes(file, infos=infos, external=external, budget=budget)
         elif layout in LAYOUTS:
             if len(self._spaces) < 2:
                 raise SourceFormatError(f"{self._metadata_file}: no spaces, without which {layout} has no shapes")
@@ -145,7 +149,7 @@ class MinariDirSource(Source):
             except EpisodeError as error:
                 episode = error
             except SourceFormatError as cause:
-                raise SourceFormatError(f"{self.name}, episode {index}: {cause}") from cause
+                raise cause.at(f"{self.name}, episode {index}") from cause
             yield episode
 
     def _episode(self, parts: EpisodeParts | SpecMismatch, index: int) -> Episode | EpisodeError:
@@ -226,14 +230,14 @@ def _locate(path: Path) -> tuple[Path, Path]:
     return folder / FILE, folder
 
 
-def _spaces(metadata: dict[str, Any], path: Path) -> dict[str, nest.Nest]:
+def _spaces(metadata: dict[str, Any], path: Path, budget: Budget) -> dict[str, nest.Nest]:
     spaces = {}
     for name in ("observation", "action"):
         if f"{name}_space" in metadata:
             try:
-                spaces[name] = space_specs(metadata[f"{name}_space"])
+                spaces[name] = space_specs(metadata[f"{name}_space"], budget)
             except SourceFormatError as cause:
-                raise SourceFormatError(f"{path}: {name}_space: {cause}") from cause
+                raise cause.at(f"{path}: {name}_space") from cause
     return spaces
 
 

@@ -13,6 +13,7 @@ Source: minari/dataset/_storages/hdf5_storage.py, https://github.com/Farama-Foun
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.errors import SourceFormatError, SourceNotFound, SpecMismatch
-from rlds2buf.sources.hdf5_file import open_hdf5, tree
+from rlds2buf.sources.hdf5_file import Hdf5File, is_group, open_hdf5
 from rlds2buf.sources.hdf5_rows import native_dtype
 from rlds2buf.sources.minari_episode import EpisodeParts
 
@@ -39,6 +41,7 @@ class Hdf5Episodes:
     Args:
         path: the file.
         infos: whether to read the infos.
+        external, budget: as :class:`~rlds2buf.sources.d4rl_hdf5.D4rlHdf5Source`.
 
     Attributes:
         names: of the episodes.
@@ -50,13 +53,14 @@ class Hdf5Episodes:
         SourceFormatError: it can't be read.
     """
 
-    def __init__(self, path: Path, *, infos: bool) -> None:
+    def __init__(self, path: Path, *, infos: bool, external: str = "refuse", budget: Budget = BUDGET) -> None:
         if not path.is_file():
             raise SourceNotFound(f"{path}: no such file, though metadata.json is beside it")
         self.path = path
         self.files = [path]
         self._infos = infos
-        with open_hdf5(path) as file:
+        self._open = functools.partial(open_hdf5, path, budget=budget, external=external)
+        with self._open() as file:
             numbers = {int(match[1]): name for name in file if (match := _EPISODE.fullmatch(name))}
             self.names = [numbers[number] for number in sorted(numbers)]
             self.ignored = sorted(set(file) - set(self.names))
@@ -67,21 +71,24 @@ class Hdf5Episodes:
         Raises:
             SourceFormatError: the file is damaged.
         """
-        with open_hdf5(self.path) as file:
+        with self._open() as file:
             for name in self.names[start:stop]:
                 group = file.get(name)
                 if group is None:
                     raise SourceFormatError(f"{self.path}: {name} is gone; did the file change?")
-                yield self._parts(name, group)
+                file.new_record()
+                yield self._parts(file, name, group)
 
-    def _parts(self, name: str, group: Any) -> EpisodeParts | SpecMismatch:
-        if not hasattr(group, "items"):
+    def _parts(self, file: Hdf5File, name: str, group: Any) -> EpisodeParts | SpecMismatch:
+        if not is_group(group):
             return SpecMismatch(f"{name} is a {type(group).__name__.lower()}, not a group", rule="spec")
 
         def part(name: str) -> nest.Nest:
-            if group.get(name) is None:
+            item = file.get(name, group)
+            if item is None:
                 return None
-            return nest.map_structure(_read, tree(group[name], f"{self.path}: {group.name}/{name}"))
+            found = file.tree(item, f"{self.path}: {group.name}/{name}")
+            return nest.map_structure(lambda dataset: _read(file, dataset), found)
 
         return EpisodeParts(
             name=name,
@@ -95,16 +102,12 @@ class Hdf5Episodes:
         )
 
 
-def _read(dataset: Any) -> Any:
+def _read(file: Hdf5File, dataset: Any) -> Any:
     if dataset.dtype.metadata and isinstance(dataset.dtype.metadata.get("vlen"), np.dtype):
         dtype = np.dtype(object)  # files in a field
     else:
         dtype = native_dtype(dataset)
-    try:
-        value = dataset[()]
-    except (OSError, RuntimeError) as cause:
-        raise SourceFormatError(f"{dataset.file.filename}: {dataset.name} can't be read ({cause})") from cause
-    return np.asarray(value).astype(dtype, copy=False)
+    return np.asarray(file.read(dataset)).astype(dtype, copy=False)
 
 
 def _tuples(value: nest.Nest) -> nest.Nest:

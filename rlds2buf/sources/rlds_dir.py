@@ -136,7 +136,7 @@ class RldsDirSource(Source):
         try:
             self._reader = EpisodeReader(features, chosen.left_out, self._own)
         except SourceFormatError as cause:
-            raise SourceFormatError(f"{self._folder / 'features.json'}: {cause}") from cause
+            raise cause.at(self._folder / "features.json") from cause
         return self
 
     @property
@@ -245,7 +245,7 @@ class RldsDirSource(Source):
             try:
                 features = parser.parse(record)
             except SourceFormatError as cause:
-                raise SourceFormatError(f"{name}: record {number} (episode {index}): {cause}") from cause
+                raise cause.at(f"{name}: record {number} (episode {index})") from cause
             yield Record(features, name, number, index, (record, crc) if self._keeps_records else None)
             index += 1
         if number + 1 < last:

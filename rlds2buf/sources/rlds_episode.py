@@ -159,7 +159,7 @@ def _nbytes(waiting: Collection[_Started | SourceError]) -> int:
 
 
 def _damaged(record: Record, cause: SourceFormatError) -> SourceFormatError:
-    return SourceFormatError(f"{record.file}: record {record.number} (episode {record.episode}): {cause}")
+    return cause.at(f"{record.file}: record {record.number} (episode {record.episode})")
 
 
 def _unreadable(record: Record, reader: LeafReader, cause: DamagedImage) -> EpisodeError:

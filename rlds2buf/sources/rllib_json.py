@@ -85,7 +85,7 @@ def _columns(batch: dict[str, Any], where: str, infos: bool) -> dict[str, nest.N
     try:
         return columns_of(batch, infos=infos)
     except SourceFormatError as cause:
-        raise SourceFormatError(f"{where}: {cause}") from cause
+        raise cause.at(where) from cause
 
 
 def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -70,7 +70,7 @@ def _rows(table: Any, policy: str | None, infos: bool, where: str) -> dict[str, 
         with arrow_errors(where):
             columns = {name: _column(table, name) for name in column_names(table) if infos or name != "infos"}
     except SourceFormatError as cause:
-        raise cause if where in str(cause) else SourceFormatError(f"{where}: {cause}") from cause
+        raise cause if where in str(cause) else cause.at(where) from cause
     return of_policy({name: column for name, column in columns.items() if column is not None}, policy, where)
 
 
@@ -106,7 +106,7 @@ def _whole_batches(
         try:
             yield where, columns_of({k: v for k, v in value.items() if k not in ("type", "count")}, infos=infos)
         except SourceFormatError as cause:
-            raise SourceFormatError(f"{where}: {cause}") from cause
+            raise cause.at(where) from cause
 
 
 def _cells(table: Any, name: str) -> list[Any]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
-from rlds2buf.errors import EmptyEpisode, SourceFormatError, SpecMismatch
-from rlds2buf.sources.hdf5_file import tree
+from rlds2buf.errors import EmptyEpisode, SpecMismatch
+from rlds2buf.sources.hdf5_file import Hdf5File
 from rlds2buf.sources.hdf5_rows import native_dtype
 from rlds2buf.sources.padding import padded
 
@@ -24,11 +22,12 @@ _FIELDS = ("obs", "next_obs", "actions", "rewards", "dones")
 _SIMULATOR = ("states",)
 
 
-def read_demo(group: Any, *, terminals: str, states: bool, source: str, index: int) -> Episode:
+def read_demo(file: Hdf5File, group: Any, *, terminals: str, states: bool, source: str, index: int) -> Episode:
     """The episode in an HDF5 group ``demo_<k>``.
 
     Args:
-        group: the open h5py group.
+        file: the open file.
+        group: of it.
         terminals: a member of `TERMINALS`.
         states: whether to read simulator states and the model.
         source, index: the episode's place, for messages.
@@ -38,15 +37,15 @@ def read_demo(group: Any, *, terminals: str, states: bool, source: str, index: i
         EmptyEpisode: it has no samples.
         SourceFormatError: the bytes can't be read.
     """
-    demo = _Demo(group, source, index)
-    has_next = group.get("next_obs") is not None
+    demo = _Demo(file, group, source, index)
+    has_next = demo.has("next_obs")
     rows = demo.samples + has_next
     observation = demo.observations() if has_next else demo.part("obs", "observation")
-    dones = demo.numbers("dones", "is_terminal") if group.get("dones") is not None else None
+    dones = demo.numbers("dones", "is_terminal") if demo.has("dones") else None
     extras = {key: demo.part(key, f"extras/{key}") for key in demo.others(states)}
     if dones is not None and terminals != "dones":
         extras["dones"] = dones
-    rewards = demo.numbers("rewards", "reward") if group.get("rewards") is not None else None
+    rewards = demo.numbers("rewards", "reward") if demo.has("rewards") else None
     is_terminal = _terminals(dones, terminals, rows, demo, index)
     is_first, is_last = (np.zeros(rows, np.bool_) for _ in range(2))
     is_first[0] = is_last[-1] = True
@@ -72,15 +71,16 @@ def read_demo(group: Any, *, terminals: str, states: bool, source: str, index: i
 class _Demo:
     """The datasets of one demonstration, checked to be of one length."""
 
-    def __init__(self, group: Any, source: str, index: int) -> None:
+    def __init__(self, file: Hdf5File, group: Any, source: str, index: int) -> None:
+        self.file = file
         self.group = group
         self.where: dict[str, Any] = {"source": source, "episode": index}
         self.samples = 0
-        missing = next((name for name in ("actions", "obs") if group.get(name) is None), None)
+        missing = next((name for name in ("actions", "obs") if not self.has(name)), None)
         if missing is not None:
             field = "action" if missing == "actions" else "observation"
             raise SpecMismatch(f"{self._name} has no `{missing}`", path=field, rule="spec", **self.where)
-        shape = getattr(group["actions"], "shape", None)
+        shape = getattr(file.get("actions", group), "shape", None)
         if not shape:
             raise SpecMismatch(f"{self._name}/actions should have rows", path="action", rule="spec", **self.where)
         self.samples = int(shape[0])
@@ -91,18 +91,23 @@ class _Demo:
     def _name(self) -> str:
         return str(self.group.name).strip("/")
 
+    def has(self, name: str) -> bool:
+        """Whether there is such a part."""
+        return self.file.get(name, self.group) is not None
+
     def part(self, name: str, field: str) -> nest.Nest:
         """A dataset, or a group of them, as columns ``[N, ...]``."""
-        return nest.map_structure(_read, self._datasets(name, field))
+        return nest.map_structure(self._read, self._datasets(name, field))
 
     def observations(self) -> nest.Nest:
         """``obs`` and the last row of ``next_obs`` as columns ``[N + 1, ...]``; of the latter no more is read."""
         own, following = (self._datasets(name, "observation") for name in ("obs", "next_obs"))
         self._same_shapes(own, following)
-        return nest.map_structure(_read_with_last, own, following)
+        return nest.map_structure(self._read_with_last, own, following)
 
     def _datasets(self, name: str, field: str) -> nest.Nest:
-        found = tree(self.group[name], f"{self.where['source']}: {self._name}/{name}")
+        item = self.file.get(name, self.group)
+        found = self.file.tree(item, f"{self.where['source']}: {self._name}/{name}")
         for path, dataset in nest.flatten(found, (field,)):
             length = dataset.shape[0] if dataset.shape else 0
             if length != self.samples:
@@ -124,13 +129,29 @@ class _Demo:
     def others(self, states: bool) -> list[str]:
         """The names of further datasets and groups with a row for each sample."""
         skipped = _FIELDS if states else _FIELDS + _SIMULATOR
-        return [key for key in self.group if key not in skipped and self._has_rows(self.group.get(key))]
+        return [key for key in self.group if key not in skipped and self._has_rows(key)]
 
-    def _has_rows(self, item: Any) -> bool:
+    def _has_rows(self, name: str) -> bool:
+        item = self.file.get(name, self.group)
         if item is None:
             return False
-        leaves = [leaf for _, leaf in nest.flatten(tree(item, self._name))]
+        leaves = [leaf for _, leaf in nest.flatten(self.file.tree(item, f"{self._name}/{name}"))]
         return bool(leaves) and all(leaf.shape and leaf.shape[0] == self.samples for leaf in leaves)
+
+    def _read(self, dataset: Any) -> np.ndarray:
+        dtype = native_dtype(dataset)
+        return np.asarray(self.file.read(dataset)).astype(dtype, copy=False)
+
+    def _read_with_last(self, dataset: Any, following: Any) -> np.ndarray:
+        """All rows of one dataset, and the last one of another."""
+        dtype = np.result_type(native_dtype(dataset), native_dtype(following))
+        out = np.empty((dataset.shape[0] + 1, *dataset.shape[1:]), dtype)
+        if dtype == dataset.dtype and dataset.size and dtype.kind != "O":
+            self.file.read_into(dataset, out[:-1])
+        else:
+            out[:-1] = self.file.read(dataset)
+        out[-1:] = self.file.rows(following, following.shape[0] - 1, following.shape[0])
+        return out
 
     def _same_shapes(self, one: nest.Nest, other: nest.Nest) -> None:
         """Check that ``obs`` and ``next_obs`` hold the same."""
@@ -184,32 +205,3 @@ def _terminals(dones: np.ndarray | None, choice: str, rows: int, demo: _Demo, in
     if choice == "last":
         flags[:-1] = False
     return flags
-
-
-def _read(dataset: Any) -> np.ndarray:
-    dtype = native_dtype(dataset)
-    with _named(dataset):
-        return np.asarray(dataset[()]).astype(dtype, copy=False)
-
-
-def _read_with_last(dataset: Any, following: Any) -> np.ndarray:
-    """All rows of one dataset, and the last one of another."""
-    dtype = np.result_type(native_dtype(dataset), native_dtype(following))
-    out = np.empty((dataset.shape[0] + 1, *dataset.shape[1:]), dtype)
-    with _named(dataset):
-        if dtype == dataset.dtype and dataset.size:
-            dataset.read_direct(out, dest_sel=np.s_[:-1])
-        else:
-            out[:-1] = dataset[()]
-    with _named(following):
-        out[-1:] = following[-1:]
-    return out
-
-
-@contextlib.contextmanager
-def _named(dataset: Any) -> Iterator[None]:
-    """Say which dataset can't be read."""
-    try:
-        yield
-    except (OSError, RuntimeError) as cause:
-        raise SourceFormatError(f"{dataset.file.filename}: {dataset.name} can't be read ({cause})") from cause

@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, SourceFormatError
 from rlds2buf.sources.base import Source, spec_of_first
 from rlds2buf.sources.fingerprint import fingerprint_files
-from rlds2buf.sources.hdf5_file import check_size, describe_value, open_hdf5
+from rlds2buf.sources.hdf5_file import Hdf5File, describe_value, is_group, open_hdf5
 from rlds2buf.sources.robomimic_demo import TERMINALS, plain, read_demo
 from rlds2buf.wire.splits import pieces_of_split
 
@@ -71,6 +72,7 @@ class RobomimicHdf5Source(Source):
         terminals: as above.
         states: whether to read simulator states and each demonstration's model: the extra ``states``,
             the metadata ``model_file``.
+        external, budget: as :class:`~rlds2buf.sources.d4rl_hdf5.D4rlHdf5Source`.
 
     Raises:
         SourceNotFound: nothing is there, or no such filter key.
@@ -97,12 +99,15 @@ class RobomimicHdf5Source(Source):
         split: str | None = None,
         terminals: str = "last",
         states: bool = True,
+        external: str = "refuse",
+        budget: Budget = BUDGET,
     ) -> None:
         if terminals not in TERMINALS:
             raise ValueError(f"terminals must be one of {', '.join(TERMINALS)}, got {terminals!r}")
         self.path = Path(path)
         self._options = (terminals, states)
-        with open_hdf5(self.path) as file:
+        self._open = functools.partial(open_hdf5, self.path, budget=budget, external=external)
+        with self._open() as file:
             demos = demonstrations(file)
             if not demos:
                 raise SourceFormatError(f"{path}: a robomimic file needs demonstrations, data/demo_0 and so on")
@@ -111,7 +116,7 @@ class RobomimicHdf5Source(Source):
                     f"{path}: none of its {len(demos)} demonstrations has observations (`obs`); "
                     "robomimic's dataset_states_to_obs.py makes them from simulator states"
                 )
-            self._attributes = plain(dict(file["data"].attrs))
+            self._attributes = plain(dict(file.get("data").attrs))
             self._keys = self._filter_keys(file)
         self._all = demos
         self._demos = demos if split is None else self._chosen(split)
@@ -131,8 +136,9 @@ class RobomimicHdf5Source(Source):
 
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
         stop = len(self._demos) if stop is None else min(stop, len(self._demos))
-        with open_hdf5(self.path) as file:
+        with self._open() as file:
             for index in range(start, stop):
+                file.new_record()
                 yield self._episode(file, index)
 
     def details(self) -> dict[str, Any]:
@@ -151,17 +157,17 @@ class RobomimicHdf5Source(Source):
         chosen = ",".join(str(demo) for demo in self._demos) if self._demos != self._all else "all"
         return f"robomimic:{fingerprint_files([self.path])}:{self._options}:{chosen}"
 
-    def _filter_keys(self, file: Any) -> dict[str, list[str]]:
+    def _filter_keys(self, file: Hdf5File) -> dict[str, list[str]]:
         """The demonstrations of each filter key, in the order of their numbers."""
         known = {name: number for number, name in enumerate(demonstrations(file))}
         found: dict[str, list[str]] = {}
         group = file.get("mask")
-        for key in sorted(group or ())[:_MOST_KEYS] if hasattr(group, "keys") else ():
-            dataset = group[key]
+        for key in sorted(group or ())[:_MOST_KEYS] if is_group(group) else ():
+            dataset = file.get(key, group)
             if not getattr(dataset, "shape", None):
                 continue
-            check_size(dataset)
-            names = {name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in dataset[()]}
+            texts = file.read(dataset)
+            names = {name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in texts}
             missing = sorted(names - set(known))
             if missing:
                 raise SourceFormatError(f"{self.path}: mask/{key} names {missing[0]}, which is not under data/")
@@ -173,18 +179,18 @@ class RobomimicHdf5Source(Source):
         pieces = pieces_of_split(split, {name: [len(demos)] for name, demos in parts.items()})
         return [demo for piece in pieces for demo in parts[piece.split][piece.start : piece.stop]]
 
-    def _episode(self, file: Any, index: int) -> Episode | EpisodeError:
+    def _episode(self, file: Hdf5File, index: int) -> Episode | EpisodeError:
         terminals, states = self._options
         demo = self._demos[index]
         group = file.get(f"data/{demo}")
         if group is None:
             raise SourceFormatError(f"{self.path}: data/{demo} is gone; did the file change?")
         try:
-            episode = read_demo(group, terminals=terminals, states=states, source=self.name, index=index)
+            episode = read_demo(file, group, terminals=terminals, states=states, source=self.name, index=index)
         except EpisodeError as error:
             return error
         except SourceFormatError as cause:
-            raise SourceFormatError(f"{self.name}, episode {index}: {cause}") from cause
+            raise cause.at(f"{self.name}, episode {index}") from cause
         mask = {key: demo in members for key, members in self._members.items()}
         told = {key: value for key, value in self._attributes.items() if key == "env_args"}
         episode.metadata = {"demo": demo, **episode.metadata, **told, **({"mask": mask} if mask else {})}
@@ -202,19 +208,18 @@ class RobomimicHdf5Source(Source):
     def _rows(self) -> list[int]:
         """How many rows each episode has, from the shapes alone."""
         rows = []
-        with open_hdf5(self.path) as file:
+        with self._open() as file:
             for demo in self._demos:
-                group = file[f"data/{demo}"]
-                shape = getattr(group.get("actions"), "shape", None) or (0,)
-                rows.append(int(shape[0]) + int("next_obs" in group))
+                shape = getattr(file.get(f"data/{demo}/actions"), "shape", None) or (0,)
+                rows.append(int(shape[0]) + int(f"data/{demo}/next_obs" in file))
         return rows
 
     @functools.cached_property
     def _first(self) -> dict[str, tuple[Any, Any]]:
         """Shape and dtype of each dataset of the first demonstration."""
         found: dict[str, tuple[Any, Any]] = {}
-        with open_hdf5(self.path) as file:
-            file[f"data/{self._all[0]}"].visititems(
+        with self._open() as file:
+            file.get(f"data/{self._all[0]}").visititems(
                 lambda name, item: found.update({name: (item.shape, item.dtype)} if hasattr(item, "shape") else {})
             )
         return found
@@ -239,10 +244,10 @@ class RobomimicHdf5Source(Source):
         return warnings
 
 
-def demonstrations(file: Any) -> list[str]:
+def demonstrations(file: Hdf5File) -> list[str]:
     """The names of the demonstrations in an open file, ``demo_2`` before ``demo_10``; [] if there are none."""
     group = file.get("data")
-    if not hasattr(group, "keys"):
+    if not is_group(group):
         return []
     numbers = {name: int(match[1]) for name in group if (match := _DEMO.fullmatch(name))}
     return sorted(numbers, key=lambda name: (numbers[name], name))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.dtypes import parse_dtype
 from rlds2buf.core.entries import Entries
 from rlds2buf.core.json_text import parse_json
@@ -20,14 +22,16 @@ __all__ = ["is_image", "space_specs"]
 _MIN_IMAGE = 32
 
 
-def space_specs(space: Any) -> nest.Nest:
+def space_specs(space: Any, budget: Budget = BUDGET) -> nest.Nest:
     """The field specs of a space; Dict and Tuple become dicts and tuples of them.
 
     Args:
         space: the JSON value, or its text.  Infinite limits may be written ``Infinity``, as
             Python's json does; a limit that is infinite everywhere is None in the spec.
+        budget: for one value of the space.
 
     Raises:
+        LimitExceeded: a value would take too much memory.
         SourceFormatError: it is no such JSON, or a kind of space that has no fixed columns.
 
     >>> space_specs('{"type": "Discrete", "dtype": "int64", "start": 0, "n": 2}')
@@ -41,7 +45,7 @@ def space_specs(space: Any) -> nest.Nest:
         read = _KINDS.get(kind)
         if read is None:
             raise SourceFormatError(f"a {kind} space has no fixed columns, or is not known here")
-        return read(parsed)
+        return read(parsed, budget)
     except SourceFormatError:
         raise
     except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as cause:
@@ -57,44 +61,55 @@ def is_image(spec: FieldSpec) -> bool:
     return large and spec.dtype == np.uint8 and spec.low == 0 and spec.high == 255
 
 
-def _box(space: Mapping[str, Any]) -> FieldSpec:
-    return box(Entries(space).lengths("shape"), parse_dtype(space["dtype"]), space["low"], space["high"])
+def _shape(lengths: tuple[int, ...], dtype: np.dtype, budget: Budget) -> tuple[int, ...]:
+    """The shape, if one value of it is not too large."""
+    budget.check_bytes(math.prod(lengths) * dtype.itemsize, f"one value of {dtype}{list(lengths)}")
+    return lengths
 
 
-def _discrete(space: Mapping[str, Any]) -> FieldSpec:
+def _box(space: Mapping[str, Any], budget: Budget) -> FieldSpec:
+    dtype = parse_dtype(space["dtype"])
+    shape = _shape(Entries(space).lengths("shape"), dtype, budget)
+    for limit in (space["low"], space["high"]):
+        if 1 < np.size(limit) < math.prod(shape):  # it becomes a number for each element
+            budget.check_objects(math.prod(shape), f"a limit of the shape {list(shape)}")
+    return box(shape, dtype, space["low"], space["high"])
+
+
+def _discrete(space: Mapping[str, Any], budget: Budget) -> FieldSpec:
     return discrete(parse_dtype(space.get("dtype", "int64")), int(space.get("start", 0)), int(space["n"]))
 
 
-def _multi_discrete(space: Mapping[str, Any]) -> FieldSpec:
+def _multi_discrete(space: Mapping[str, Any], budget: Budget) -> FieldSpec:
     many = np.asarray(space["nvec"], np.int64)
     return multi_discrete(parse_dtype(space["dtype"]), space.get("start", np.zeros_like(many)), many)
 
 
-def _multi_binary(space: Mapping[str, Any]) -> FieldSpec:
+def _multi_binary(space: Mapping[str, Any], budget: Budget) -> FieldSpec:
     n = space["n"]
-    return multi_binary(tuple(n) if isinstance(n, list) else (int(n),))
+    return multi_binary(_shape(tuple(n) if isinstance(n, list) else (int(n),), np.dtype(np.int8), budget))
 
 
-def _text(space: Mapping[str, Any]) -> FieldSpec:
+def _text(space: Mapping[str, Any], budget: Budget) -> FieldSpec:
     return FieldSpec((), np.dtype(object))
 
 
-def _dict(space: Mapping[str, Any]) -> dict[str, nest.Nest]:
-    return {name: _member(name, child) for name, child in space["subspaces"].items()}
+def _dict(space: Mapping[str, Any], budget: Budget) -> dict[str, nest.Nest]:
+    return {name: _member(name, child, budget) for name, child in space["subspaces"].items()}
 
 
-def _tuple(space: Mapping[str, Any]) -> tuple[nest.Nest, ...]:
-    return tuple(_member(i, child) for i, child in enumerate(space["subspaces"]))
+def _tuple(space: Mapping[str, Any], budget: Budget) -> tuple[nest.Nest, ...]:
+    return tuple(_member(i, child, budget) for i, child in enumerate(space["subspaces"]))
 
 
-def _member(name: str | int, space: Any) -> nest.Nest:
+def _member(name: str | int, space: Any, budget: Budget) -> nest.Nest:
     try:
-        return space_specs(space)
+        return space_specs(space, budget)
     except SourceFormatError as cause:
-        raise SourceFormatError(f"{name}: {cause}") from cause
+        raise cause.at(name) from cause
 
 
-_KINDS: dict[str, Callable[[Mapping[str, Any]], nest.Nest]] = {
+_KINDS: dict[str, Callable[[Mapping[str, Any], Budget], nest.Nest]] = {
     "Box": _box,
     "Dict": _dict,
     "Discrete": _discrete,

@@ -122,7 +122,7 @@ class TfExampleSource(Source):
         try:
             self._example_spec = resolve(self._example_spec, first, record)
         except SourceFormatError as cause:
-            raise SourceFormatError(f"{self._files[0]}: record 0: {cause}") from cause
+            raise cause.at(f"{self._files[0]}: record 0") from cause
         self._size = size
         if size is not None:
             self._example_spec = _resized(self._example_spec, size)
@@ -223,7 +223,7 @@ class TfExampleSource(Source):
                     except EpisodeError as error:
                         yield error
                     except SourceFormatError as cause:
-                        raise SourceFormatError(f"{file}: record {number} (episode {index}): {cause}") from cause
+                        raise cause.at(f"{file}: record {number} (episode {index})") from cause
                 index += 1
 
     def _steps(self) -> Iterator[Episode | EpisodeError]:
@@ -283,7 +283,7 @@ def _parsed(parse: Callable[[bytes], Any], record: bytes, file: Path, number: in
     try:
         return parse(record)
     except SourceFormatError as cause:
-        raise SourceFormatError(f"{file}: record {number}: no tf.train.Example: {cause}") from cause
+        raise cause.at(f"{file}: record {number}: no tf.train.Example") from cause
 
 
 def _find_files(path: Path) -> list[Path]:

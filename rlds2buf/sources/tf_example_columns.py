@@ -60,7 +60,7 @@ def read_rows(field: FieldFeature, record: Mapping[str, Feature], *, encoded: bo
     except DamagedImage:
         raise
     except SourceFormatError as cause:
-        raise SourceFormatError(f"{field.name}: {cause}") from cause
+        raise cause.at(field.name) from cause
 
 
 def read_steps(field: FieldFeature, records: Sequence[Mapping[str, Feature]], *, encoded: bool = False) -> np.ndarray:
@@ -80,7 +80,7 @@ def read_steps(field: FieldFeature, records: Sequence[Mapping[str, Feature]], *,
     except DamagedImage as cause:
         raise DamagedImage(str(cause), len(rows)) from cause
     except SourceFormatError as cause:
-        raise SourceFormatError(f"{field.name}: {cause}") from cause
+        raise cause.at(field.name) from cause
     wrong = next((len(row) for row in rows if len(row) != 1), None)
     if wrong is not None:
         raise SourceFormatError(f"{field.name}: a record of one step holds {wrong} values of its shape")

@@ -124,7 +124,7 @@ class StepCutter:
         except DamagedImage as cause:
             raise _unreadable(field, cause, self._source, self.index - 1) from cause
         except SourceFormatError as cause:
-            raise SourceFormatError(f"{self._source}: episode {self.index} or behind: {cause}") from cause
+            raise cause.at(f"{self._source}: episode {self.index} or behind") from cause
 
     def _value(self, field: FieldFeature, record: Record) -> bytes:
         """A feature's bytes, which are enough to tell one value from another."""

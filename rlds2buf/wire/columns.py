@@ -85,7 +85,7 @@ class LeafReader:
         try:
             return self._read_numbers(features) if self._row_size else self._read(features, pixels)
         except SourceFormatError as cause:
-            raise SourceFormatError(f"{self.key}: {cause}") from cause
+            raise cause.at(self.key) from cause
 
     @property
     def has_pixels(self) -> bool:
@@ -101,7 +101,7 @@ class LeafReader:
         try:
             return _feature(features, self._flat_key).strings()
         except SourceFormatError as cause:
-            raise SourceFormatError(f"{self.key}: {cause}") from cause
+            raise cause.at(self.key) from cause
 
     def step_of(self, features: Mapping[str, Feature], number: int) -> int | None:
         """The row of the outermost sequence that file `number` is in; None without a sequence."""

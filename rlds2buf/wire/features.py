@@ -130,7 +130,7 @@ def read_features(path: Path) -> dict[str, FeatureTree]:
     except OSError as cause:
         raise SourceError(f"{path}: {cause.strerror or cause}") from cause
     except SourceFormatError as cause:
-        raise SourceFormatError(f"{path}: {cause}") from cause
+        raise cause.at(path) from cause
     except ValueError as cause:
         raise SourceFormatError(f"{path}: not JSON: {cause}") from cause
     if not isinstance(tree, dict):

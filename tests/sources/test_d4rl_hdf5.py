@@ -511,7 +511,7 @@ class TestBadFiles:
         path = write(tmp_path / "a", **table(4, [3], []), infos__qpos=np.zeros(4))
         with h5py.File(path, "r+") as file:
             file["infos/again"] = file["infos"]
-        with pytest.raises(SourceFormatError, match="nest deeper"):
+        with pytest.raises(SourceFormatError, match="the same group as"):
             D4rlHdf5Source(path)
 
     def test_the_file_changed_after_it_was_opened(self, tmp_path: Path) -> None:

@@ -120,8 +120,8 @@ class TestUsage:
     @pytest.mark.parametrize(
         ("uri", "offered"),
         [
-            (DATA / "d4rl/hopper_medium.hdf5", "infos, max_episode_steps, reward_shift"),
-            (CARTPOLE, "images, infos, resize"),
+            (DATA / "d4rl/hopper_medium.hdf5", "external, infos, max_episode_steps, reward_shift"),
+            (CARTPOLE, "external, images, infos, resize"),
             (DATA / "rlds/bridge_dataset", "check_crc"),
             ([STEPS], "none"),
         ],

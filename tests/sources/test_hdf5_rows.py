@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2buf import SourceFormatError
+from rlds2buf.sources.hdf5_file import open_hdf5
 from rlds2buf.sources.hdf5_rows import LibraryRows, RawRows, native_dtype, rows_of
 
 DATA = np.arange(5000 * 3, dtype=np.float32).reshape(5000, 3)
@@ -42,8 +44,8 @@ def test_pieces_land_where_they_belong(files: dict[str, Path], data: st.DataObje
     path = files[data.draw(st.sampled_from(sorted(files)), "file")]
     start = data.draw(st.integers(0, 4000), "start")
     lengths = data.draw(st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=6), max_size=4), "blocks")
-    with h5py.File(path) as file, open(path, "rb") as raw:
-        reader = rows_of(file["x"], raw.fileno())
+    with open_hdf5(path) as file:
+        reader = rows_of(file, file.get("x"))
         assert reader.shape == (3,) and reader.dtype == np.float32 and reader.count == 5000
         for block in lengths:
             if start + sum(block) > 5000:
@@ -62,30 +64,58 @@ def test_pieces_land_where_they_belong(files: dict[str, Path], data: st.DataObje
 
 
 def test_more_pieces_than_one_system_call_takes(files: dict[str, Path]) -> None:
-    with h5py.File(files["plain"]) as file, open(files["plain"], "rb") as raw:
+    with open_hdf5(files["plain"]) as file:
         out = np.zeros((10_000, 3), np.float32)
-        rows_of(file["x"], raw.fileno()).fill(out, 0, [(2 * i, 1) for i in range(5000)])
+        rows_of(file, file.get("x")).fill(out, 0, [(2 * i, 1) for i in range(5000)])
     np.testing.assert_array_equal(out[::2], DATA)
     assert not out[1::2].any()
 
 
-def test_a_short_read_is_left_to_the_library(files: dict[str, Path], tmp_path: Path) -> None:
-    """As the kernel gives one for more than 2 GiB; here because the other descriptor's file is shorter."""
-    short = Path(shutil.copy(files["plain"], tmp_path / "short"))
-    with open(short, "r+b") as raw:
-        raw.truncate(4000)
-    with h5py.File(files["plain"]) as file, open(short, "rb") as raw:
-        reader = RawRows(file["x"], raw.fileno())
+def test_a_short_read_goes_on(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel gives one for more than 2 GiB; here for more than a few bytes."""
+    whole = os.preadv
+
+    def few(descriptor: int, parts: list[Any], at: int) -> int:
+        return whole(descriptor, [memoryview(parts[0]).cast("B")[:1000]], at)
+
+    with open_hdf5(files["plain"]) as file:
+        reader = rows_of(file, file.get("x"))
+        monkeypatch.setattr(os, "preadv", few)
         out = np.zeros((5000, 3), np.float32)
         reader.fill(out, 0, [(0, 100), (100, 4900)])
         np.testing.assert_array_equal(out, DATA)
         np.testing.assert_array_equal(reader.at(np.array([3, 4999])), DATA[[3, 4999]])
 
 
+@pytest.mark.parametrize("kind", ["plain", "chunked", "gzip", "big-endian"])
+@pytest.mark.parametrize("how", ["fill", "at"])
+def test_a_file_that_becomes_shorter(files: dict[str, Path], tmp_path: Path, kind: str, how: str) -> None:
+    """The library would read zeros."""
+    path = Path(shutil.copy(files[kind], tmp_path / "a"))
+    with open_hdf5(path) as file:
+        reader = rows_of(file, file.get("x"))
+        out = np.full((10, 3), -1, np.float32)
+        reader.fill(out, 0, [(0, 10)])
+        os.truncate(path, path.stat().st_size // 2)
+        with pytest.raises(SourceFormatError, match=r"shorter while it was read|can't be read"):
+            if how == "at":
+                reader.at(np.array([4990, 4999]))
+            else:
+                reader.fill(out, 4990, [(0, 10)])
+
+
+def test_a_file_that_is_shorter_already(files: dict[str, Path], tmp_path: Path) -> None:
+    path = Path(shutil.copy(files["plain"], tmp_path / "a"))
+    with open_hdf5(path) as file:
+        os.truncate(path, 4000)
+        with pytest.raises(SourceFormatError, match="cut short"):
+            rows_of(file, file.get("x"))
+
+
 def test_a_chunk_is_read_once(tmp_path: Path) -> None:
     """Small steps through large chunks ask the library for whole chunks, each once."""
     path = make(tmp_path / "a", chunks=(1000, 3), compression="gzip")
-    with h5py.File(path) as file:
+    with open_hdf5(path) as file:
         asked: list[tuple[int, int]] = []
 
         class Counting(LibraryRows):
@@ -93,7 +123,7 @@ def test_a_chunk_is_read_once(tmp_path: Path) -> None:
                 asked.append((start, stop))
                 return super()._load(start, stop)
 
-        reader = Counting(file["x"])
+        reader = Counting(file, file.get("x"))
         out = np.zeros((70, 3), np.float32)
         for start in range(0, 4970, 70):
             reader.fill(out, start, [(0, 70)])
@@ -119,10 +149,9 @@ def test_a_chunk_is_read_once(tmp_path: Path) -> None:
 )
 def test_which_reader(tmp_path: Path, data: Any, options: dict[str, Any], raw: bool) -> None:
     path = make(tmp_path / "a", data, **options)
-    with h5py.File(path) as file, open(path, "rb") as descriptor:
-        reader = rows_of(file["x"], descriptor.fileno())
+    with open_hdf5(path) as file:
+        reader = rows_of(file, file.get("x"))
         assert isinstance(reader, RawRows if raw else LibraryRows)
-        assert isinstance(rows_of(file["x"], None), LibraryRows)
         out = np.empty((len(data), *reader.shape), reader.dtype)
         reader.fill(out, 0, [(0, len(data))])
     if isinstance(data, np.ndarray) and data.dtype.kind != "S":
@@ -140,17 +169,16 @@ def test_rows_that_lie_in_other_files(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "c", "w") as file:
         file.create_virtual_dataset("x", layout)
     for name in "ac":
-        with h5py.File(tmp_path / name) as file, open(tmp_path / name, "rb") as raw:
-            reader = rows_of(file["x"], raw.fileno())
+        with open_hdf5(tmp_path / name) as file:
+            reader = rows_of(file, file.get("x"))
             assert isinstance(reader, LibraryRows)
             np.testing.assert_array_equal(reader.at(np.array([0, 4999])), DATA[[0, 4999]])
 
 
 def test_squeeze(tmp_path: Path) -> None:
     path = make(tmp_path / "a", DATA[:, :1])
-    with h5py.File(path) as file, open(path, "rb") as raw:
-        for descriptor in (None, raw.fileno()):
-            reader = rows_of(file["x"], descriptor, squeeze=True)
+    with open_hdf5(path) as file:
+        for reader in (rows_of(file, file.get("x"), squeeze=True), LibraryRows(file, file.get("x"), squeeze=True)):
             assert reader.shape == ()
             np.testing.assert_array_equal(reader.at(np.array([1, 2])), DATA[1:3, 0])
 
