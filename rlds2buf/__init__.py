@@ -57,8 +57,8 @@ _HOME = {
 _ERRORS = (
     "BoundaryError EmptyEpisode EpisodeError FilteredOut InvalidPriority LimitExceeded MissingDependency "
     "NotEnoughItems ReplayError Rlds2bufError ServerUnavailable SignatureMismatch SinkError SnapshotCorrupt "
-    "SnapshotError SnapshotExists SnapshotTooNew SourceError SourceFormatError SourceNotFound SpecMismatch UnknownKey "
-    "WriteTimeout"
+    "SnapshotError SnapshotExists SnapshotTooNew SourceError SourceFormatError SourceNotFound SpecMismatch TooLarge "
+    "UnknownKey WriteTimeout"
 ).split()
 _HOME.update(dict.fromkeys(_ERRORS, "errors"))
 

@@ -19,6 +19,7 @@
      |   `- ServerUnavailable  (+ ConnectionError)
      |- ReplayError            a buffer can't answer
      |   |- NotEnoughItems
+     |   |- TooLarge           (+ ValueError)   what is asked for does not fit into memory
      |   |- UnknownKey         (+ KeyError)
      |   `- InvalidPriority    (+ ValueError)
      `- SnapshotError          a saved buffer can't be read or written
@@ -54,6 +55,7 @@ __all__ = [
     "SourceFormatError",
     "SourceNotFound",
     "SpecMismatch",
+    "TooLarge",
     "UnknownKey",
     "WriteTimeout",
 ]
@@ -186,6 +188,10 @@ class ReplayError(Rlds2bufError):
 
 class NotEnoughItems(ReplayError):
     """The buffer holds fewer items than the call needs."""
+
+
+class TooLarge(ReplayError, ValueError):
+    """A capacity or a batch that does not fit into memory; the message names the argument and the bytes."""
 
 
 class UnknownKey(ReplayError, KeyError):

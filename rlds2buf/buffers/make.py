@@ -25,6 +25,8 @@ from rlds2buf.views.goals import GoalMap
 __all__ = ["empty_like", "make_circular", "make_hindsight", "make_hindsight_prioritized", "make_prioritized"]
 
 _FIRST_SLOTS = 1024
+_NOT_SAVED = {"capacity", "capacity_unit", "directory", "seed", "spec"}
+"""Arguments that are not among a saved buffer's options; one that names a directory would have it written."""
 
 
 @well_named
@@ -356,9 +358,12 @@ def empty_like(kind: str, spec: StepSpec, options: dict[str, Any], *, seed: int 
         raise SnapshotError(
             "functions are not saved with a hindsight buffer: use load_buffer(path, reward_fn=..., done_fn=...)"
         )
+    foreign = sorted(_NOT_SAVED & set(options))
+    if foreign:
+        raise SnapshotCorrupt(f"{foreign[0]!r} is nothing that a saved buffer says")
     try:
-        return makers[kind](spec, 0, seed=seed, **options)
-    except (KeyError, TypeError) as cause:
+        return makers[kind](spec, 1, seed=seed, **options)
+    except (KeyError, TypeError, ValueError) as cause:
         raise SnapshotCorrupt(f"no buffer of kind {kind!r} can be made: {cause}") from cause
 
 

@@ -120,7 +120,7 @@ def load(folder: Path, manifest: Mapping[str, Any], *, seed: int | None, verify:
         checked_settings(**settings)
         buffer = MultiAgentBuffer(buffers, settings, Agents(buffers, mapping), np.random.default_rng(own))
         arrays = {entry["name"]: _column(inside(folder, data, entry["file"]), entry) for entry in manifest["columns"]}
-    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+    except (ArithmeticError, KeyError, TypeError, ValueError, AttributeError) as cause:
         raise SnapshotCorrupt(f"{folder}: the manifest does not fit together: {cause!r}") from cause
     if functions and not any(one.kind.startswith("hindsight") for one in buffers.values()):
         raise TypeError(f"none of these policies' buffers takes {' or '.join(sorted(functions))}: they know no goals")
@@ -174,7 +174,7 @@ def _restore(buffer: MultiAgentBuffer, state: Mapping[str, Any], arrays: Mapping
             rng.bit_generator.state = state["rng"]
         if buffer._lockstep is not None:
             buffer._lockstep.restore(state["lockstep"], arrays)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as cause:
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as cause:
         raise SnapshotCorrupt(f"the saved state does not fit together: {cause!r}") from cause
     if state["rng"] is not None:
         buffer._rng.bit_generator.state = state["rng"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlds2buf.buffers.storage import RowStore
+from rlds2buf.core.entries import Entries
 from rlds2buf.core.fields import FINAL_ROW
 from rlds2buf.errors import EpisodeError
 from rlds2buf.kernels.chain import CODE
@@ -244,7 +245,7 @@ class Reservoir:
 
     def restored(self, store: RowStore, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state`."""
-        self.seen = int(state["seen"])
+        self.seen = Entries(state).integer("seen")
         if state.get("rng") is not None:
             self._rng.bit_generator.state = state["rng"]
 

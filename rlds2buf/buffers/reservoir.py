@@ -18,6 +18,7 @@ from rlds2buf.buffers.incoming import Block
 from rlds2buf.buffers.removers import Reservoir
 from rlds2buf.buffers.samplers import UniformSampler, item_slots
 from rlds2buf.buffers.storage import OWN_NEXT, Allocator, RowStore, in_memory
+from rlds2buf.core.entries import Entries
 from rlds2buf.core.fields import CONTINUE, FINAL_ROW
 from rlds2buf.errors import ReplayError
 from rlds2buf.kernels.chain import BREAK, CODE, LINKED
@@ -206,7 +207,7 @@ class ReservoirContents(Contents):
         super().restored(state)
         if self.store.keys is None:
             raise KeyError("keys")
-        self.next_key = int(state["next_key"])
+        self.next_key = Entries(state).integer("next_key")
         self._rows = int(np.count_nonzero(self._live()))
 
     def check_valid(self) -> None:

@@ -116,7 +116,7 @@ def load_buffer(
         options = dict(manifest["options"])
         kind = manifest["kind"]
     except (KeyError, TypeError, ValueError) as cause:
-        raise SnapshotCorrupt(f"{folder}: the manifest lacks {cause}") from cause
+        raise SnapshotCorrupt(f"{folder}: its manifest does not describe a buffer: {cause}") from cause
     if not manifest.get("clean", True):
         raise SnapshotCorrupt(f"{folder}: its files were changed after it was last saved")
     arrays = {

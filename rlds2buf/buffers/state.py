@@ -78,7 +78,7 @@ def restore(buffer: Buffer, state: Mapping[str, Any], arrays: Mapping[str, np.nd
             buffer._rng.bit_generator.state = state["rng"]
         saved = {name[len("sampler/") :]: array for name, array in arrays.items() if name.startswith("sampler/")}
         buffer._sampler.restore(store, state["sampler"], saved)
-    except (LookupError, TypeError, ValueError, AttributeError) as cause:
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as cause:
         raise SnapshotCorrupt(f"the saved state does not fit together: {cause!r}") from cause
 
 

@@ -8,6 +8,7 @@ across interleaved sources) is allocated when the first such row comes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from rlds2buf.buffers.vocabulary import SavedTexts, Vocabulary
 from rlds2buf.core.fields import CONTINUE, FINAL_ROW, FLAG_FIELDS
 from rlds2buf.core.rows import IS_FIRST, IS_LAST, IS_TERMINAL, OWN_NEXT, column_name
 from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import TooLarge
 from rlds2buf.kernels.chain import BREAK, CODE, LINKED
 from rlds2buf.kernels.ring import keys_of
 
@@ -45,7 +47,11 @@ def in_memory(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     Not ``np.zeros``: numpy asks for huge pages only here, and random reads of large columns are
     several times slower without them.
     """
-    return np.empty(shape, dtype)
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError) as cause:
+        size = math.prod(shape) * dtype.itemsize
+        raise TooLarge(f"a capacity of {shape[0]:,} rows: {name} alone would take {size:,} bytes of memory") from cause
 
 
 class RowStore:

@@ -42,17 +42,21 @@ _OF_ANY_LENGTH = ("S", "U", "V", "a")
 
 
 def as_dtype(given: Any) -> np.dtype:
-    """The numpy type that an argument means: a name for :func:`parse_dtype`, or what numpy takes besides.
+    """The numpy type that an argument means: a name, as :func:`parse_dtype` takes it, or what numpy takes besides.
+
+    PyTorch's and TensorFlow's types too; neither is imported here.
 
     Raises:
-        ValueError: it is no type.
+        TypeError: it is no type, or NumPy has none like it (``torch.bfloat16``).
 
     >>> as_dtype(np.float32)
     dtype('float32')
     """
-    if isinstance(given, str):
-        return parse_dtype(given)
+    from_torch = type(given).__module__.partition(".")[0] == "torch"
+    name = str(given).removeprefix("torch.") if from_torch else getattr(given, "as_numpy_dtype", given)
     try:
-        return np.dtype(given)
+        return parse_dtype(name) if isinstance(name, str) else np.dtype(name)
     except (TypeError, ValueError, SyntaxError, SystemError) as cause:
-        raise ValueError(f"{repr(given)[:80]} is no numpy type") from cause
+        if from_torch:
+            raise TypeError(f"{given} has no counterpart in NumPy, where columns are held") from cause
+        raise TypeError(f"{repr(given)[:80]} is no numpy type") from cause

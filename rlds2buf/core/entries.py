@@ -70,7 +70,7 @@ class Entries:
         try:
             return parse_dtype(self._get(key, _REQUIRED, lambda value: True, ""))
         except ValueError as cause:
-            raise ValueError(f"{self._path(key)}: {cause}") from cause
+            raise ValueError(f"{self.path(key)}: {cause}") from cause
 
     def lengths(self, key: str, default: Any = _REQUIRED, *, least: int = 0) -> tuple[int, ...]:
         """A list of whole numbers, of at least `least` each."""
@@ -88,24 +88,26 @@ class Entries:
         return self._get(key, default, lambda value: isinstance(value, list | tuple), "a list")
 
     def inside(self, key: str, default: Any = _REQUIRED) -> Entries:
-        """An object in this one."""
-        return Entries(self._get(key, default, lambda value: isinstance(value, Mapping), "an object"), self._path(key))
+        """An object in this one; an empty one where that is missing and the default is None."""
+        value = self._get(key, default, lambda value: isinstance(value, Mapping), "an object")
+        return Entries({} if value is None else value, self.path(key))
 
     def each(self, key: str) -> list[Entries]:
         """A list of objects."""
-        return [Entries(value, f"{self._path(key)}[{i}]") for i, value in enumerate(self.items(key))]
+        return [Entries(value, f"{self.path(key)}[{i}]") for i, value in enumerate(self.items(key))]
 
     def _get(self, key: str, default: Any, fits: Any, what: str) -> Any:
         value = self.values.get(key, default)
         if value is _REQUIRED:
-            raise ValueError(f"{self._path(key)} is missing")
+            raise ValueError(f"{self.path(key)} is missing")
         if key not in self.values or (value is None and default is None):
             return default
         if not fits(value):
-            raise ValueError(f"{self._path(key)} should be {what}, got {_shown(value)}")
+            raise ValueError(f"{self.path(key)} should be {what}, got {_shown(value)}")
         return value
 
-    def _path(self, key: str) -> str:
+    def path(self, key: str) -> str:
+        """How messages call an entry."""
         return f"{self._name}.{key}" if self._name else key
 
 

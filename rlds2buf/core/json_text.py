@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["MAX_DEPTH", "parse_json"]
+__all__ = ["MAX_DEPTH", "integer_of", "parse_json"]
 
 MAX_DEPTH = 100
 """Values nested deeper than this are refused: whoever walks through them would run out of stack."""
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
 def parse_json(text: str | bytes, *, parse_constant: Callable[[str], Any] | None = None) -> Any:
@@ -36,6 +38,21 @@ def parse_json(text: str | bytes, *, parse_constant: Callable[[str], Any] | None
     if openings > MAX_DEPTH and _is_deep(value):
         raise ValueError(f"nested more than {MAX_DEPTH} deep")
     return value
+
+
+def integer_of(value: Any) -> int:
+    """A whole number or its digits, as JSON of protocol buffers has those of 64 bits.
+
+    Raises:
+        ValueError: it is neither, or beyond 64 bits.
+
+    >>> integer_of("-12"), integer_of(3)
+    (-12, 3)
+    """
+    digits = value if isinstance(value, str) else str(value) if type(value) is int else ""
+    if not _INTEGER.fullmatch(digits) or not -1 << 63 <= int(digits) < 1 << 63:
+        raise ValueError(f"{repr(value)[:60]} is no integer of 64 bits")
+    return int(digits)
 
 
 def _is_deep(value: Any) -> bool:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlds2buf.core import nest, shown
+from rlds2buf.core.dtypes import as_dtype
+from rlds2buf.core.entries import Entries
 from rlds2buf.core.fields import DATA_FIELDS, FLAG_FIELDS, STEP_FIELDS, dtype_name
-from rlds2buf.core.tensors import as_dtype
 from rlds2buf.errors import SpecMismatch
 
 if TYPE_CHECKING:
@@ -102,17 +103,12 @@ class FieldSpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FieldSpec:
-        """The inverse of :meth:`to_json`."""
-        dtype = np.dtype(object) if data["dtype"] == "string" else np.dtype(data["dtype"])
-        values = data.get("values")
-        return cls(
-            tuple(data["shape"]),
-            dtype,
-            data.get("low"),
-            data.get("high"),
-            tuple(values) if values is not None else None,
-            cls.from_json(data["image"]) if "image" in data else None,
-        )
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError: it is no such description; the message names the entry.
+        """
+        return _field_from_json(Entries(data))
 
 
 _FLAG = FieldSpec((), np.dtype(np.bool_))
@@ -185,8 +181,19 @@ class StepSpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StepSpec:
-        """The inverse of :meth:`to_json`."""
-        return cls(**{name: _nest_from_json(data[name]) for name in (*STEP_FIELDS, "extras")})
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError: it is no such description; the message names the entry.
+        """
+        told = Entries(data)
+        parts = {name: _nest_from_json(told.inside(name, None).values, name) for name in (*STEP_FIELDS, "extras")}
+        for name in FLAG_FIELDS:
+            if parts[name] != _FLAG:
+                raise ValueError(f"{name} should be a bool, it is {parts[name]}")
+        if not isinstance(parts["extras"], dict):
+            raise ValueError("extras should be a dict")
+        return cls(**parts)
 
 
 def spec_of(episode: Episode) -> StepSpec:
@@ -237,11 +244,38 @@ def _nest_to_json(value: nest.Nest) -> Any:
     return None
 
 
-def _nest_from_json(value: Any) -> nest.Nest:
-    if value is None:
+def _nest_from_json(value: Any, name: str) -> nest.Nest:
+    if not value:
         return None
-    if "field" in value:
-        return FieldSpec.from_json(value["field"])
-    if "dict" in value:
-        return {key: _nest_from_json(child) for key, child in value["dict"].items()}
-    return tuple(_nest_from_json(child) for child in value["tuple"])
+    told = Entries(value, name)
+    if "field" in told:
+        return _field_from_json(told.inside("field"))
+    if "dict" in told:
+        children = told.inside("dict").values
+        return {key: _nest_from_json(child, f"{name}.{key}") for key, child in children.items()}
+    return tuple(_nest_from_json(child, f"{name}[{i}]") for i, child in enumerate(told.items("tuple")))
+
+
+def _field_from_json(told: Entries) -> FieldSpec:
+    shape = tuple(told.items("shape"))
+    if not all(n is None or (type(n) is int and 0 <= n < 1 << 62) for n in shape):
+        raise ValueError(f"{told.path('shape')} should be a list of lengths, got {list(shape)}")
+    dtype = np.dtype(object) if told.values.get("dtype") == "string" else told.dtype("dtype")
+    values = told.items("values", None)
+    image = _field_from_json(told.inside("image")) if "image" in told else None
+    low, high = (_limit_from_json(told, name, shape) for name in ("low", "high"))
+    return FieldSpec(shape, dtype, low, high, None if values is None else tuple(values), image)
+
+
+def _limit_from_json(told: Entries, name: str, shape: tuple[int | None, ...]) -> Any:
+    limit = told.values.get(name)
+    if limit is None:
+        return None
+    try:
+        array = np.asarray(limit)
+        fits = array.dtype.kind in "biuf" and np.broadcast_shapes(array.shape, tuple(n or 1 for n in shape)) is not None
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"{told.path(name)} should be numbers of the field's shape, got {repr(limit)[:80]}")
+    return limit

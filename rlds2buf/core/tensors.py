@@ -1,4 +1,4 @@
-"""What PyTorch's tensors and other libraries' dtypes are in NumPy, and back; none of them is imported here."""
+"""What PyTorch's tensors are in NumPy, and back; it is not imported here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from rlds2buf.core import nest
 
-__all__ = ["as_dtype", "tensors_too", "to_numpy"]
+__all__ = ["tensors_too", "to_numpy"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -22,23 +22,6 @@ def to_numpy(value: Any) -> Any:
     if hasattr(value, "detach"):
         return value.detach().cpu().numpy()
     return value
-
-
-def as_dtype(dtype: Any) -> np.dtype:
-    """A NumPy dtype from whatever names one, PyTorch's and TensorFlow's dtypes too.
-
-    Raises:
-        TypeError: NumPy has none like it (``torch.bfloat16``).
-    """
-    library = type(dtype).__module__.partition(".")[0]
-    try:
-        if library == "torch":
-            return np.dtype(str(dtype).removeprefix("torch."))
-        return np.dtype(getattr(dtype, "as_numpy_dtype", dtype))
-    except TypeError as cause:
-        if library != "torch":
-            raise
-        raise TypeError(f"{dtype} has no counterpart in NumPy, where columns are held") from cause
 
 
 def tensors_too(function: Callable[_P, _R]) -> Callable[_P, _R]:

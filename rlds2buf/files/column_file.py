@@ -9,6 +9,7 @@ from pathlib import Path
 import crc32c
 import numpy as np
 
+from rlds2buf.core.dtypes import parse_dtype
 from rlds2buf.errors import SinkError, SnapshotCorrupt
 
 __all__ = ["ColumnFile", "checksum", "open_column"]
@@ -133,7 +134,10 @@ def open_column(path: Path, shape: tuple[int, ...], dtype: str, *, writable: boo
         SnapshotCorrupt: the file is missing, not whole, or not of that shape and dtype.
     """
     if 0 in shape:
-        array: np.ndarray = np.zeros(shape, np.dtype(dtype))
+        try:
+            array: np.ndarray = np.zeros(shape, parse_dtype(dtype))
+        except ValueError as cause:
+            raise SnapshotCorrupt(f"{path}: {dtype}{list(shape)} is no column ({cause})") from cause
         array.flags.writeable = writable
         return array
     try:
@@ -142,7 +146,7 @@ def open_column(path: Path, shape: tuple[int, ...], dtype: str, *, writable: boo
         raise SnapshotCorrupt(f"{path}: the file is missing") from cause
     except Exception as cause:  # numpy evaluates the header as Python, so damage there is a SyntaxError or worse
         raise SnapshotCorrupt(f"{path}: {cause}") from cause
-    if array.shape != shape or array.dtype != np.dtype(dtype):
+    if array.shape != shape or array.dtype != parse_dtype(dtype):
         raise SnapshotCorrupt(f"{path}: holds {array.dtype}{list(array.shape)}, the manifest says {dtype}{list(shape)}")
     return np.lib.format.open_memmap(path, mode="r+") if writable else array
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import crc32c
 
+from rlds2buf.core.entries import Entries
 from rlds2buf.core.json_text import parse_json
 from rlds2buf.errors import SnapshotCorrupt, SnapshotTooNew, SourceNotFound
 from rlds2buf.files.durable import replace_text
@@ -64,7 +65,63 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         )
     if body.pop("checksum", None) != _checksum(body):
         raise SnapshotCorrupt(f"{folder / _NAME}: its checksum does not match, it was changed or damaged")
+    try:
+        _check_types(Entries(body))
+    except ValueError as cause:
+        raise SnapshotCorrupt(f"{folder / _NAME}: {cause}") from cause
     return body
+
+
+def _check_types(told: Entries) -> None:
+    """Raise ValueError unless every entry is of the type that readers count on."""
+    told.text("data")
+    told.flag("clean", True)
+    told.inside("provenance", {})
+    told.inside("rng", None)
+    for column in told.each("columns"):
+        column.text("name")
+        column.text("file")
+        column.lengths("shape")
+        column.dtype("dtype")
+        column.integer("crc32c", None)
+    if told.text("kind") == "multi_agent":
+        _check_agents(told)
+    else:
+        _check_rows(told)
+
+
+def _check_rows(told: Entries) -> None:
+    """Of a buffer of one agent."""
+    for name in ("spec", "options", "sampler"):
+        told.inside(name)
+    told.inside("contents", None)
+    told.text("capacity_unit")
+    for name in ("capacity", "base", "oldest", "newest"):
+        told.integer(name)
+    told.lengths("episode_rows")
+    opened, counts, strings = told.inside("open"), told.inside("counts"), told.inside("strings")
+    for source in opened.values:
+        opened.integer(source)
+    for name in ("added", "evicted", "sampled"):
+        counts.integer(name)
+    for name in strings.values:
+        strings.texts(name)
+    segments = told.inside("segments", None)
+    for name in segments.values:
+        segments.items(name)
+
+
+def _check_agents(told: Entries) -> None:
+    """Of a buffer of several agents, whose own rows are in buffers of theirs."""
+    policies, fresh = told.inside("policies"), told.inside("fresh")
+    for name in policies.values:
+        policies.text(name)
+        fresh.lengths(name, least=-(1 << 62))
+    told.inside("settings")
+    told.items("agents")
+    told.integer("env_steps")
+    told.integer("next_slot")
+    told.inside("lockstep", None)
 
 
 def inside(folder: Path, *names: Any) -> Path:

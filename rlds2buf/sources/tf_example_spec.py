@@ -226,7 +226,7 @@ def _dtype(name: str, given: Any, encoding: str) -> np.dtype | None:
         return np.dtype(np.uint8) if encoding == "image" else None
     try:
         dtype = _STRING if given in ("string", "bytes") else as_dtype(given)
-    except ValueError as cause:
+    except TypeError as cause:
         raise ValueError(f"features: {name}: unknown dtype {given!r}") from cause
     if dtype.kind not in "biufO" or (dtype == _STRING and encoding != "none"):
         raise ValueError(f"features: {name}: values of {given} encoded as {encoding!r} are not read")

@@ -105,7 +105,7 @@ def _fits(name: str, pattern: str) -> bool:
 def _dtype(name: str, given: npt.DTypeLike) -> np.dtype:
     try:
         dtype = as_dtype(given)
-    except ValueError as cause:
+    except TypeError as cause:
         raise ValueError(f"cast: {given!r} for {name!r} is no numpy type") from cause
     if dtype.kind not in "biuf":
         raise ValueError(f"cast: {name!r} can become a number or bool, not {dtype.name}")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlds2buf.core.json_text import parse_json
+from rlds2buf.core.json_text import integer_of, parse_json
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
 from rlds2buf.wire.array_record import count_array_records
 from rlds2buf.wire.tfrecord import count_records
@@ -138,8 +138,8 @@ def _split(entry: Mapping[str, Any], info: Mapping[str, Any], folder: Path, file
     name = str(entry["name"])
     template = str(entry.get("filepathTemplate") or _TEMPLATE)
     values = {"DATASET": str(info["name"]), "SPLIT": name, "FILEFORMAT": file_format}
-    num_bytes = int(entry["numBytes"]) if "numBytes" in entry else None
-    lengths = tuple(int(length) for length in entry.get("shardLengths", ()))
+    num_bytes = integer_of(entry["numBytes"]) if "numBytes" in entry else None
+    lengths = tuple(integer_of(length) for length in entry.get("shardLengths", ()))
     if any(length < 0 for length in lengths):
         raise ValueError(f"split {name!r}: negative shardLengths")
     if lengths:

@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from rlds2buf.core.fields import dtype_name
-from rlds2buf.core.json_text import parse_json
+from rlds2buf.core.json_text import integer_of, parse_json
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
 
@@ -160,7 +160,7 @@ def parse_features(value: Any, name: str = "features") -> FeatureTree:
         return parse(content, name)
     except SourceFormatError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+    except (ArithmeticError, KeyError, TypeError, ValueError, AttributeError) as cause:
         raise SourceFormatError(f"{name}: malformed {class_name}: {type(cause).__name__}: {cause}") from cause
 
 
@@ -258,7 +258,7 @@ def _shape(content: Mapping[str, Any], default: Shape | None = None) -> Shape:
     dims = shape.get("dimensions", ()) if isinstance(shape, Mapping) else shape
     out: list[int | None] = []
     for dim in dims:
-        length = -1 if dim is None else int(dim)
+        length = -1 if dim is None else integer_of(dim)
         if length < -1:
             raise ValueError(f"a length of {length}")
         out.append(None if length == -1 else length)
@@ -310,7 +310,7 @@ def _text(content: Mapping[str, Any], name: str) -> Tensor:
 
 
 def _class_label(content: Mapping[str, Any], name: str) -> Tensor:
-    num_classes = int(_get(content, "numClasses", 0))
+    num_classes = integer_of(_get(content, "numClasses", 0))
     # -1 stands for no label.
     limits = (-1, num_classes - 1) if num_classes > 0 else (None, None)
     return Tensor((), _DTYPES["int64"], "none", "int64", False, *limits)
@@ -358,7 +358,7 @@ def _features_dict(content: Mapping[str, Any], name: str) -> dict[str, FeatureTr
 
 
 def _sequence(content: Mapping[str, Any], name: str) -> Sequence:
-    length = int(_get(content, "length", -1))
+    length = integer_of(_get(content, "length", -1))
     return Sequence(parse_features(content["feature"], name), None if length < 0 else length)
 
 
