@@ -93,6 +93,7 @@ def test_headers_that_numpy_writes_are_read(tmp_path: Path) -> None:
     old = npy("", np.arange(4.0).tobytes(), header="{'descr': '<f8', 'fortran_order': False, 'shape': (4L,), }")
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "observation.npy").write_bytes(old)  # as numpy wrote it under Python 2
+    np.save(tmp_path / "old" / "action.npy", np.zeros(4))
     np.save(tmp_path / "old" / "terminated.npy", np.arange(4) == 3)
     (episode,) = open_source(tmp_path / "old")
     assert episode.observation[:4].tolist() == [0, 1, 2, 3]
