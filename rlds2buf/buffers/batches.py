@@ -7,13 +7,14 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from rlds2buf.core.arguments import integer
-from rlds2buf.core.sample import Sample
 from rlds2buf.errors import ReplayError
 
 __all__ = ["Batches"]
+
+_Batch = TypeVar("_Batch")
 
 _TICK = 0.1
 """Seconds between two looks at whether the other side is still there."""
@@ -22,7 +23,7 @@ _Entry = tuple[list[Any], BaseException | None]
 """Batches, and the error that comes after them."""
 
 
-class Batches(Iterator[Sample]):
+class Batches(Iterator[_Batch]):
     """An iterator over batches; ``buffer.batches(...)`` makes it.
 
     A daemon thread draws and converts the next batches while the learner computes, and sees to
@@ -45,8 +46,8 @@ class Batches(Iterator[Sample]):
 
     def __init__(
         self,
-        draw: Callable[[int], Sequence[Sample]],
-        convert: Callable[[Sample], Any],
+        draw: Callable[[int], Sequence[_Batch]],
+        convert: Callable[[_Batch], Any],
         *,
         together: int = 1,
         steps: int | None = None,
@@ -67,11 +68,12 @@ class Batches(Iterator[Sample]):
             # The thread knows nothing of this object, so that letting go of it ends the thread.
             weakref.finalize(self, self._worker.stop.set)
 
-    def __next__(self) -> Sample:
+    def __next__(self) -> _Batch:
         if self._over:
             raise StopIteration
         try:
-            return next(self._made) if self._worker is None else self._worker.take(self._timeout)
+            batch: _Batch = next(self._made) if self._worker is None else self._worker.take(self._timeout)
+            return batch
         except BaseException:
             self.close()
             raise
@@ -84,7 +86,7 @@ class Batches(Iterator[Sample]):
             worker.stop.set()
             worker.thread.join(self._timeout)
 
-    def __enter__(self) -> Batches:
+    def __enter__(self) -> Batches[_Batch]:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -144,7 +146,7 @@ def _fill(made: Iterator[Any], ready: queue.Queue[_Entry], stop: threading.Event
 
 
 def _made(
-    draw: Callable[[int], Sequence[Sample]], convert: Callable[[Sample], Any], together: int, steps: int | None
+    draw: Callable[[int], Sequence[_Batch]], convert: Callable[[_Batch], Any], together: int, steps: int | None
 ) -> Iterator[Any]:
     made = 0
     while steps is None or made < steps:

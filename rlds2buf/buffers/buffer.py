@@ -240,10 +240,7 @@ class Buffer(Sampling, Saved):
         Raises:
             SpecMismatch, EpisodeError, TypeError: as for :meth:`add`.
         """
-        for block in self._intake.blocks(data):
-            self._remover.refuse(block)
-            if check_limits:
-                self._allowed.refuse(block)
+        adding.prepare(self, data, check_limits=check_limits)
 
     def resize(self, capacity: int) -> None:
         """Change the capacity, keeping the newest that fits; a reservoir keeps a fair choice.

@@ -121,6 +121,9 @@ class Contents:
         if self.hits is not None:
             self.hits.moved(before, item_slots(self.store), slots)
 
+    def refuse_resize(self, capacity: int) -> None:
+        """Raise if :meth:`resize` would."""
+
     def resize(self, capacity: int) -> None:
         """Take a new capacity, keeping the newest rows that fit."""
         store, remover = self.store, self.remover

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,14 @@ from rlds2buf.buffers.policies import VIEW_OPTIONS, Part
 from rlds2buf.core.sample import MultiAgentSample, Sample
 from rlds2buf.errors import NotEnoughItems
 
-__all__ = ["Independent"]
+__all__ = ["Generators", "Independent"]
+
+
+class Generators(NamedTuple):
+    """What a series of batches is drawn from, apart from all else: rounding (or time slots), and policy by policy."""
+
+    own: np.random.Generator
+    policies: Mapping[str, np.random.Generator]
 
 
 class Independent:
@@ -55,8 +62,20 @@ class Independent:
             self.fresh[part.policy].added(keys[part.name])
         return keys
 
-    def sample(self, count: int, policy_id: str | None, replace: bool, options: dict[str, Any]) -> MultiAgentSample:
-        """A batch of each policy that has something to give.
+    def check(self, parts: Sequence[Part], check_limits: bool) -> None:
+        """Raise unless :meth:`add` would take it."""
+        for part in parts:
+            self.buffers[part.policy].check(part.data, check_limits=check_limits)
+
+    def sample(
+        self,
+        count: int,
+        policy_id: str | None,
+        replace: bool,
+        options: dict[str, Any],
+        generators: Generators | None = None,
+    ) -> MultiAgentSample:
+        """A batch of each policy that has something to give, drawn from the buffers' own generators or from these.
 
         Raises:
             NotEnoughItems: the message names the policy.
@@ -69,7 +88,7 @@ class Independent:
             if not len(buffer):
                 continue
             try:
-                sample, new = self._of_policy(name, buffer, count, {"replace": replace, **options})
+                sample, new = self._of_policy(name, buffer, count, {"replace": replace, **options}, generators)
             except NotEnoughItems as error:
                 raise NotEnoughItems(f"policy {name!r}: {error}") from error
             if sample is not None:
@@ -78,11 +97,14 @@ class Independent:
                     batch.num_new[name] = new
         return batch
 
-    def _of_policy(self, name: str, buffer: Buffer, count: int, options: dict[str, Any]) -> tuple[Sample | None, int]:
+    def _of_policy(
+        self, name: str, buffer: Buffer, count: int, options: dict[str, Any], generators: Generators | None
+    ) -> tuple[Sample | None, int]:
         """A policy's items and how many of them are new; None if there are none to give."""
         ratio, fresh = self.ratio, self.fresh[name]
+        rng, drawn = (self._rng, None) if generators is None else (generators.own, generators.policies[name])
         if ratio is None or ratio == 1.0:
-            return buffer.sample(count, **options), 0
+            return _drawn(buffer, drawn, count, options), 0
         if options.get("source_id") is not None:
             raise ValueError("source_id can't be used where new items are mixed in")
         view = {key: value for key, value in options.items() if key in VIEW_OPTIONS}
@@ -91,10 +113,16 @@ class Independent:
         )  # new items are taken only for a view that is one
         if not fresh.waiting(buffer):
             return None, 0
-        wanted = shares(count, ratio, self._rng)
+        wanted = shares(count, ratio, rng)
         keys = fresh.take(buffer, wanted)
-        old = old_for(len(keys), wanted, count, ratio, self._rng)
+        old = old_for(len(keys), wanted, count, ratio, rng)
         samples = [fresh.sample(buffer, keys, view)] if len(keys) else []
         if old:
-            samples.append(buffer.sample(old, **options))
+            samples.append(_drawn(buffer, drawn, old, options))
         return (joined(samples), len(keys)) if samples else (None, 0)
+
+
+def _drawn(buffer: Buffer, rng: np.random.Generator | None, count: int, options: dict[str, Any]) -> Sample:
+    if rng is None:
+        return buffer.sample(count, **options)
+    return buffer._drawing.one(rng, count, buffer._request(**options))

@@ -18,7 +18,7 @@ from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.fields import CONTINUE
 from rlds2buf.core.sample import MultiAgentSample, Sample, SampleInfo, Transition
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import EpisodeError, NotEnoughItems, ReplayError, SpecMismatch
+from rlds2buf.errors import EpisodeError, NotEnoughItems, SpecMismatch
 from rlds2buf.kernels.chain import CODE
 
 __all__ = ["Lockstep"]
@@ -82,6 +82,17 @@ class Lockstep:
             SpecMismatch: data don't fit, or lack an id; the message names it.
             EpisodeError: a row is there already, or an episode is longer than the capacity.
         """
+        pieces, owners = self.check(parts, given, check_limits)
+        stored = self.store(pieces)
+        keys: dict[Any, list[np.ndarray]] = {part.name: [np.zeros(0, np.uint64)] for part in parts}
+        for name, mine_keys in zip(owners, stored, strict=True):
+            keys[name].append(mine_keys)
+        return {name: np.concatenate(some) for name, some in keys.items()}
+
+    def check(
+        self, parts: Sequence[Part], given: Mapping[str, Any], check_limits: bool
+    ) -> tuple[list[Piece], list[Any]]:
+        """What is to be stored, and whose each of it is; raises unless :meth:`add` would take it."""
         pieces: list[Piece] = []
         owners: list[Any] = []
         for part in parts:
@@ -92,24 +103,19 @@ class Lockstep:
             pieces += mine
             owners += [part.name] * len(mine)
         self.refuse(pieces)
-        stored = self.store(pieces)
-        keys: dict[Any, list[np.ndarray]] = {part.name: [np.zeros(0, np.uint64)] for part in parts}
-        for name, mine_keys in zip(owners, stored, strict=True):
-            keys[name].append(mine_keys)
-        return {name: np.concatenate(some) for name, some in keys.items()}
+        return pieces, owners
 
-    def sample(self, count: int, replace: bool, options: Mapping[str, Any]) -> MultiAgentSample:
-        """The rows of `count` time slots.
+    def sample(
+        self, count: int, replace: bool, options: Mapping[str, Any], rng: np.random.Generator | None = None
+    ) -> MultiAgentSample:
+        """The rows of `count` time slots, drawn from the buffer's own generator or from this one.
 
         Raises:
             NotEnoughItems: without replacement there are fewer slots.
             ValueError: an option is of no use here, or out of range.
         """
-        useless = sorted(set(options) - set(VIEW_OPTIONS))
-        if useless:
-            raise ValueError(
-                f"{', '.join(useless)} can't be used in lockstep, where whole time steps are drawn uniformly"
-            )
+        rng = self._rng if rng is None else rng
+        self.refuse_options(options)
         self.follow()
         slots, wanted = self.slots, 0
         new = np.zeros(0, np.int64)
@@ -117,19 +123,27 @@ class Lockstep:
         if ratio is not None and ratio < 1.0:
             if not len(slots.since(self.next_slot, 1)[0]):
                 return MultiAgentSample()
-            wanted = shares(count, ratio, self._rng)
+            wanted = shares(count, ratio, rng)
             new, after = slots.since(self.next_slot, wanted)
-            old = old_for(len(new), wanted, count, ratio, self._rng)
+            old = old_for(len(new), wanted, count, ratio, rng)
         if not len(slots):
             return MultiAgentSample()
         if not replace and old > len(slots):
             raise NotEnoughItems(f"the buffer holds {len(slots)} time slots, and sampling needs at least {old}")
-        drawn = slots.draw(self._rng, old, replace=replace) if old else new[:0]
+        drawn = slots.draw(rng, old, replace=replace) if old else new[:0]
         batch = self.read(np.concatenate([new, drawn]), **options)
         if ratio is not None:
             self.next_slot = after if wanted else self.next_slot
             batch.num_new = {name: int(np.count_nonzero(slot < len(new))) for name, slot in batch.slot.items()}
         return batch
+
+    def refuse_options(self, options: Mapping[str, Any]) -> None:
+        """Raise ValueError if there is one that is of no use here."""
+        useless = sorted(set(options) - set(VIEW_OPTIONS))
+        if useless:
+            raise ValueError(
+                f"{', '.join(useless)} can't be used in lockstep, where whole time steps are drawn uniformly"
+            )
 
     def prepare(self, policy: str, data: Any, given: Mapping[str, Any], check_limits: bool = False) -> list[Piece]:
         """Bring a policy's data into the form they are stored in; nothing changes yet.
@@ -196,17 +210,13 @@ class Lockstep:
         return keys
 
     def follow(self) -> None:
-        """Let go of the slots of rows that have left.
-
-        Raises:
-            ReplayError: a buffer was resized.
-        """
+        """Let go of the slots of rows that have left, and take the buffers' new capacities if they have some."""
         for policy, buffer in enumerate(self.buffers):
-            if buffer.capacity != self.slots.capacities[policy]:
-                raise ReplayError(
-                    f"the buffer of {self.names[policy]!r} was resized, which lockstep replay can't follow"
-                )
             self.slots.follow(policy, buffer._store.oldest)
+        capacities = [buffer.capacity for buffer in self.buffers]
+        if capacities != self.slots.capacities:
+            before, self.slots = self.slots.state(), TimeSlots(capacities)
+            self.slots.restore(before)
 
     def read(self, drawn: np.ndarray, **view: Any) -> MultiAgentSample:
         """The rows of slots ``drawn [n] int64``; policies that have none are absent."""

@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rlds2buf.buffers.batches import Batches
 from rlds2buf.buffers.buffer import Buffer
-from rlds2buf.buffers.independent import Independent
+from rlds2buf.buffers.independent import Generators, Independent
 from rlds2buf.buffers.keys import as_keys
 from rlds2buf.buffers.lockstep import Lockstep
 from rlds2buf.buffers.policies import Agents, checked_settings, make_policies
 from rlds2buf.buffers.priorities import PrioritizedSampler, checked_priorities
 from rlds2buf.buffers.step_ids import IDS
+from rlds2buf.buffers.tensors import converter
 from rlds2buf.core import shown
 from rlds2buf.core.arguments import integer
-from rlds2buf.core.sample import MultiAgentSample
+from rlds2buf.core.sample import MultiAgentSample, Trajectory, Transition
 from rlds2buf.errors import NotEnoughItems, ReplayError
 
 __all__ = ["MultiAgentBuffer", "make_multi_agent"]
@@ -168,8 +170,7 @@ class MultiAgentBuffer:
         with self._lock:
             parts = self._agents.parts(data)
             if self._lockstep is None:
-                if any(value is not None for value in (episode_id, t, agent_index)):
-                    raise ValueError(f"{', '.join(IDS)} are for lockstep replay; this buffer's is independent")
+                _refuse_ids({"episode_id": episode_id, "t": t, "agent_index": agent_index})
                 keys = self._independent.add(parts, source_id, priorities, check_limits)
                 new = max((len(mine) for mine in keys.values()), default=0)
             else:
@@ -179,6 +180,7 @@ class MultiAgentBuffer:
                 ids = {"episode_id": episode_id, "t": t, "agent_index": agent_index}
                 keys = self._lockstep.add(parts, ids, check_limits)
                 new = self._lockstep.slots.made - made
+            self._agents.remember(parts)
             self.env_steps += new if env_steps is None else int(env_steps)
         return keys
 
@@ -204,6 +206,70 @@ class MultiAgentBuffer:
             ValueError: an argument is out of range, or of no use in lockstep.
         """
         batch_size = integer("batch_size", batch_size, 1)
+        return self._drawn(batch_size, policy_id, replace, options)
+
+    def batches(
+        self,
+        batch_size: int,
+        policy_id: str | None = None,
+        *,
+        prefetch: int = 2,
+        to: str = "numpy",
+        steps: int | None = None,
+        together: int = 1,
+        pin_memory: bool = False,
+        device: Any = None,
+        timeout: float = 60.0,
+        replace: bool = True,
+        **options: Any,
+    ) -> Batches[MultiAgentSample]:
+        """Iterate over batches that are drawn in the background.
+
+        As those of ``Buffer.batches``, the draws come of generators of their own. Where new items are
+        mixed in, each is in one batch only, also in one that was drawn ahead.
+
+        Args:
+            batch_size, policy_id, replace, options: as for :meth:`sample`.
+            prefetch, to, steps, together, pin_memory, device, timeout: as for ``Buffer.batches``.
+
+        Returns:
+            An iterator of MultiAgentSamples; a context manager too, and ``close()`` ends it early.
+
+        Raises:
+            ReplayError: the policy is unknown; or, raised by the iterator, no batch came in time.
+            NotEnoughItems: as for :meth:`sample`; raised by the iterator.
+            MissingDependency, ValueError, TypeError: as for ``Buffer.batches``.
+        """
+        convert = converter(to, device=device, pin_memory=pin_memory)
+        batch_size = integer("batch_size", batch_size, 1)
+        with self._lock:
+            self._refuse_request(policy_id, replace, options)
+            own, *others = (
+                np.random.default_rng(rng.integers(1 << 63, size=4))
+                for rng in (self._rng, *(buffer._rng for buffer in self.policies.values()))
+            )
+        generators = Generators(own, dict(zip(self.policies, others, strict=True)))
+
+        def draw(count: int) -> list[MultiAgentSample]:
+            return [self._drawn(batch_size, policy_id, replace, options, generators) for _ in range(count)]
+
+        def converted(batch: MultiAgentSample) -> MultiAgentSample:
+            out = MultiAgentSample({name: convert(sample) for name, sample in batch.items()})
+            out.num_new, out.num_slots = batch.num_new, batch.num_slots
+            out.slot, out.agent_index = convert(batch.slot), convert(batch.agent_index)
+            return out
+
+        return Batches(draw, converted, steps=steps, prefetch=prefetch, together=together, timeout=timeout)
+
+    def _drawn(
+        self,
+        batch_size: int,
+        policy_id: str | None,
+        replace: bool,
+        options: dict[str, Any],
+        generators: Generators | None = None,
+    ) -> MultiAgentSample:
+        """As :meth:`sample`, from the buffers' own generators or from these."""
         with self._lock:
             if policy_id is not None:
                 self._agents.known(policy_id)
@@ -214,9 +280,9 @@ class MultiAgentBuffer:
             if self._lockstep is not None:
                 if policy_id is not None:
                     raise ValueError("policy_id is for independent replay: in lockstep all policies come together")
-                batch = self._lockstep.sample(batch_size, replace, options)
+                batch = self._lockstep.sample(batch_size, replace, options, generators and generators.own)
             else:
-                batch = self._independent.sample(batch_size, policy_id, replace, options)
+                batch = self._independent.sample(batch_size, policy_id, replace, options, generators)
             if batch:
                 return batch
             new = self._ratio is not None and self._ratio < 1.0 and len(self)
@@ -248,6 +314,67 @@ class MultiAgentBuffer:
                 ready.append((name, buffer, wanted, checked_priorities(sizes, len(wanted))))
             return {name: buffer.update_priorities(keys, sizes) for name, buffer, keys, sizes in ready}
 
+    def check(
+        self, data: Any, *, episode_id: Any = None, t: Any = None, agent_index: Any = None, check_limits: bool = True
+    ) -> None:
+        """Raise unless :meth:`add` would take `data`; nothing is added.
+
+        Args:
+            data, episode_id, t, agent_index: as for :meth:`add`.
+            check_limits: compare values with the specs' limits and finite sets too.
+
+        Raises:
+            ReplayError, SpecMismatch, EpisodeError, ValueError, TypeError: as for :meth:`add`.
+        """
+        with self._lock:
+            parts = self._agents.parts(data)
+            ids = {"episode_id": episode_id, "t": t, "agent_index": agent_index}
+            if self._lockstep is not None:
+                self._lockstep.check(parts, ids, check_limits)
+                return
+            _refuse_ids(ids)
+            self._independent.check(parts, check_limits)
+
+    def get(self, keys: Mapping[str, npt.ArrayLike], **options: Any) -> dict[str, Transition | Trajectory]:
+        """The items of these keys, policy by policy, as ``Buffer.get`` gives them.
+
+        Args:
+            keys: policy id to keys ``[B]``.
+            options: as for ``Buffer.get``.
+
+        Raises:
+            ReplayError: a policy is unknown.
+            UnknownKey: a key was never given out, or its item has left.
+        """
+        with self._lock:
+            return {name: self.policies[self._agents.known(name)].get(mine, **options) for name, mine in keys.items()}
+
+    def all(self, **options: Any) -> dict[str, Any]:
+        """Policy id to every transition held, oldest first, as ``Buffer.all`` gives them; `options` are its."""
+        with self._lock:
+            return {name: buffer.all(**options) for name, buffer in self.policies.items()}
+
+    def resize(self, capacity: int | Mapping[str, int]) -> None:
+        """Change the capacities, keeping the newest that fits; reservoirs keep a fair choice.
+
+        Args:
+            capacity: of every policy's buffer, or policy id to that of its own. It is not divided by
+                `num_shards`.
+
+        Raises:
+            ReplayError: a policy is unknown, or a reservoir is to grow that has let items go already; nothing
+                was changed.
+        """
+        with self._lock:
+            wanted = capacity if isinstance(capacity, Mapping) else dict.fromkeys(self.policies, capacity)
+            sizes = {self._agents.known(name): integer("capacity", size, 0) for name, size in wanted.items()}
+            for name, size in sizes.items():
+                self.policies[name]._contents.refuse_resize(size)
+            for name, size in sizes.items():
+                self.policies[name].resize(size)
+            if self._lockstep is not None:
+                self._lockstep.follow()
+
     def keys(self) -> dict[str, np.ndarray]:
         """Policy id to the keys ``uint64`` of its transitions held, oldest first."""
         with self._lock:
@@ -262,10 +389,14 @@ class MultiAgentBuffer:
             if self._lockstep is not None:
                 self._lockstep.clear()
 
-    def stats(self) -> dict[str, Any]:
-        """Counts and sizes as plain numbers, and each policy's own under ``policies``."""
+    def stats(self, debug: bool = False) -> dict[str, Any]:
+        """Counts and sizes as plain numbers, and each policy's own under ``policies``.
+
+        Args:
+            debug: what ``Buffer.stats`` has with it too, for each policy.
+        """
         with self._lock:
-            policies = {name: buffer.stats() for name, buffer in self.policies.items()}
+            policies = {name: buffer.stats(debug) for name, buffer in self.policies.items()}
             slots = 0 if self._lockstep is None else self._lockstep.slots.nbytes
             return {
                 "kind": self.kind,
@@ -310,10 +441,27 @@ class MultiAgentBuffer:
 
     # -- inside -----------------------------------------------------------------------------------
 
+    def _refuse_request(self, policy_id: str | None, replace: bool, options: Mapping[str, Any]) -> None:
+        """Raise if nothing can ever be sampled so."""
+        if self._lockstep is not None:
+            if policy_id is not None:
+                raise ValueError("policy_id is for independent replay: in lockstep all policies come together")
+            self._lockstep.refuse_options(options)
+        for name in self.policies if policy_id is None else [self._agents.known(policy_id)]:
+            self.policies[name]._request(replace=replace, **options)
+
     def _nothing(self, why: str) -> MultiAgentSample:
         if self._settings["when_not_ready"] == "raise":
             raise NotEnoughItems(f"nothing to sample: {why}")
         return MultiAgentSample()
+
+
+def _refuse_ids(ids: Mapping[str, Any]) -> None:
+    if any(value is not None for value in ids.values()):
+        raise ValueError(
+            f"as arguments {', '.join(IDS)} are for lockstep replay, and this buffer's is independent: there they are "
+            "columns of the transitions"
+        )
 
 
 def _inside(buffer: Buffer) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,7 +112,7 @@ class Agents:
         return policy
 
     def parts(self, data: Any) -> list[Part]:
-        """Everything that was given.
+        """Everything that was given; nothing changes yet.
 
         Raises:
             ReplayError: a policy or agent is unknown.
@@ -124,8 +124,15 @@ class Agents:
             return [Part(DEFAULT_POLICY, self.known(DEFAULT_POLICY), data, None)]
         if self.mapping is None:
             return [Part(name, self.known(name), part, None) for name, part in data.items()]
-        policies = [self._policy_of(agent) for agent in data]  # before any gets a number
-        return list(self._numbered(data, policies))
+        numbers = dict(self.numbers)
+        return [
+            Part(agent, self._policy_of(agent), part, numbers.setdefault(agent, len(numbers)))
+            for agent, part in data.items()
+        ]
+
+    def remember(self, parts: Sequence[Part]) -> None:
+        """What :meth:`parts` gave was stored: new agents keep their numbers."""
+        self.numbers.update((part.name, part.agent) for part in parts if part.agent is not None)
 
     def _by_id(self, data: Any) -> bool:
         """Whether data are a mapping by id, and not those of one policy: a mapping of the columns of transitions."""
@@ -141,10 +148,6 @@ class Agents:
                 raise ReplayError(f"unknown agent {agent!r}; known: {', '.join(map(str, self.mapping))}")
             return str(self.mapping[agent])
         return self.known(self.mapping(agent))
-
-    def _numbered(self, data: Mapping[Any, Any], policies: list[str]) -> Iterator[Part]:
-        for (agent, part), policy in zip(data.items(), policies, strict=True):
-            yield Part(agent, policy, part, self.numbers.setdefault(agent, len(self.numbers)))
 
 
 def _made(name: str, given: Any, num_shards: int, seed: np.random.SeedSequence) -> Buffer:

@@ -145,8 +145,8 @@ class ReservoirContents(Contents):
         if self.hits is not None and before is not None:
             self.hits.moved(before, before, slots)
 
-    def resize(self, capacity: int) -> None:
-        """Take a new capacity: of more items than that, some stay, each as likely.
+    def refuse_resize(self, capacity: int) -> None:
+        """Raise if :meth:`resize` would.
 
         Raises:
             ReplayError: it is larger, and items have left already: no choice of those held would be fair.
@@ -157,6 +157,15 @@ class ReservoirContents(Contents):
                 f"a reservoir that has let items go can't grow: it holds {count} of {choice.seen}, "
                 "and more of them it can't get back"
             )
+
+    def resize(self, capacity: int) -> None:
+        """Take a new capacity: of more items than that, some stay, each as likely.
+
+        Raises:
+            ReplayError: as :meth:`refuse_resize` says.
+        """
+        self.refuse_resize(capacity)
+        choice, count = self.choice, self.places.count
         places = choice.resize(capacity, count)
         if self.frozen:
             self.relay(self.store.slots, in_memory)

@@ -119,7 +119,7 @@ class Sampling:
         device: Any = None,
         timeout: float = 60.0,
         **options: Any,
-    ) -> Batches:
+    ) -> Batches[Sample]:
         """Iterate over batches that are drawn in the background.
 
         The draws come of a generator of their own that starts from the buffer's.  So they are

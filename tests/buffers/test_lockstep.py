@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlds2buf
-from rlds2buf import EpisodeError, NotEnoughItems, ReplayError, SnapshotCorrupt, SpecMismatch
+from rlds2buf import EpisodeError, NotEnoughItems, SnapshotCorrupt, SpecMismatch
 from rlds2buf.buffers.time_slots import TimeSlots
 from tests.buffers.numbered import SPEC, episode, transition, transitions
 from tests.reference.time_slots import ListSlots
@@ -213,12 +213,26 @@ def test_only_timesteps(unit: str) -> None:
         rlds2buf.make_multi_agent({"a": (SPEC, options)}, mode="lockstep")
 
 
-def test_a_resized_buffer() -> None:
-    buffer = lockstep()
-    buffer.add({"a": transition(1)}, episode_id=0, t=0, agent_index=0)
-    buffer.policies["a"].resize(3)
-    with pytest.raises(ReplayError, match="resized"):
-        buffer.sample(1)
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_resized_buffer(direct: bool) -> None:
+    """Slots of rows that left leave, the others stay, and there is room for as many as there are rows."""
+    buffer = lockstep(6)
+    for t in range(6):
+        buffer.add({"a": transition(t), "b": transition(100 + t)}, episode_id=0, t=t, agent_index=0)
+    for size, held in ((3, [3, 4, 5]), (20, [3, 4, 5, 6, 7, 8])):
+        if direct:
+            buffer.policies["a"].resize(size)
+        else:
+            buffer.resize({"a": size, "b": 7})
+        for t in range(6, 9) if size == 20 else ():
+            buffer.add({"a": transition(t), "b": transition(100 + t)}, episode_id=0, t=t, agent_index=0)
+        batch = buffer.sample(60)
+        buffer._lockstep.slots.check_valid()
+        assert len(buffer) == len(held)
+        for name, start in (("a", 0), ("b", 100)):
+            assert set(batch[name].data.observation["count"]) == {start + t for t in held}
+        assert (batch["a"].data.action * 1 == batch["b"].data.action - 1000).all()
+    assert buffer.policies["a"].capacity == 20
 
 
 def test_mixing() -> None:

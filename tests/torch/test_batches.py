@@ -11,7 +11,7 @@ import torch
 import rlds2buf
 from rlds2buf.buffers.tensors import converter
 from rlds2buf.core import nest
-from tests.buffers.numbered import SPEC, episode
+from tests.buffers.numbered import SPEC, episode, transition
 
 
 def filled() -> Any:
@@ -93,3 +93,15 @@ def test_pinning_without_cuda_changes_nothing() -> None:
 def test_a_device_that_is_not_there() -> None:
     with pytest.raises(ValueError, match="nonsense"):
         filled().batches(8, to="torch", device="nonsense")
+
+
+def test_batches_of_several_policies() -> None:
+    given = {name: (SPEC, {"capacity": 30}) for name in "ab"}
+    buffer = rlds2buf.make_multi_agent(given, mode="lockstep", seed=0)
+    for t in range(5):
+        buffer.add({"a": transition(t), "b": transition(10 + t)}, episode_id=0, t=t, agent_index=0)
+    with buffer.batches(4, to="torch", steps=2) as batches:
+        for batch in batches:
+            assert isinstance(batch["a"].data.reward, torch.Tensor) and isinstance(batch.slot["a"], torch.Tensor)
+            assert batch.num_slots == 4
+            assert torch.equal(batch["a"].data.observation["count"] + 10, batch["b"].data.observation["count"])
