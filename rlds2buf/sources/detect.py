@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import inspect
+import itertools
 import os
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from rlds2buf.core.budget import Budget
 from rlds2buf.errors import Rlds2bufError, SourceError, SourceFormatError, SourceNotFound
 from rlds2buf.sources.base import Source
 from rlds2buf.sources.formats import FORMATS, OBJECTS, REFUSALS, SCHEMES, Format, ObjectFormat
+from rlds2buf.sources.hints import closest
 from rlds2buf.sources.look import Look
 from rlds2buf.transform.transformation import OPTIONS
 
@@ -21,6 +25,8 @@ __all__ = ["open_source"]
 
 _MAX_INSIDE = 50
 _BUDGET = "budget"
+_MAX_LISTED = 20
+_MAX_DEPTH = 3
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 
 
@@ -54,6 +60,9 @@ def open_source(
     Parquet, a row a step                                 ``parquet``            ``StepLogParquetSource``
     a ``tf.data.Dataset`` of RLDS episodes                ``tf.data``            ``RldsDatasetSource``
     a list (or iterator) of episodes or of step lists     ``memory``             ``MemorySource``
+    a dict of arrays by D4RL's or a log's names; a list   ``arrays``             ``StepLogArraysSource``
+    of dicts of arrays, each an episode
+    a list of paths of one format                                                each, one after another
     ``reverb://host:port/table``                          ``reverb``             ``ReverbTableSource``
     an open :class:`~rlds2buf.sources.base.Source`                               itself
     ====================================================  =====================  ================================
@@ -89,6 +98,9 @@ def open_source(
         if any(given is not None for given in (split, format, max_bytes, max_objects)) or options:
             raise ValueError("the source is open already; split, format, limits and options are for opening one")
         return _transformed(uri, changes)
+    if _is_paths(uri):
+        limits = {"max_bytes": max_bytes, "max_objects": max_objects}
+        return _one_after_another(uri, format, {"split": split, **limits, **options})
     chosen, target = _choose(uri, format)
     if split is not None:
         if not chosen.has_splits:
@@ -110,6 +122,29 @@ def open_source(
     except BaseException:
         source.close()
         raise
+
+
+def _is_paths(uri: Any) -> bool:
+    return isinstance(uri, list | tuple) and bool(uri) and all(isinstance(one, str | os.PathLike) for one in uri)
+
+
+def _one_after_another(paths: Sequence[Any], name: str | None, options: dict[str, Any]) -> Source:
+    """Several paths as one source; nothing is added to the steps."""
+    from rlds2buf.sources.mixture import MixtureSource
+
+    if name is None:
+        found = {entry.name: path for path in reversed(paths) for entry in [_choose(path, None)[0]]}
+        if len(found) > 1:
+            (one, first), (other, second), *_ = reversed(found.items())
+            raise ValueError(
+                f"several paths are read as one dataset of one format, but {first} is {one} and {second} is {other}; "
+                "open_mixture takes sources of any formats"
+            )
+    with contextlib.ExitStack() as opened:
+        sources = [opened.enter_context(open_source(path, format=name, **options)) for path in paths]
+        joined = MixtureSource(sources, source_column=False)
+        opened.pop_all()
+    return joined
 
 
 def _transformed(source: Source, changes: dict[str, Any]) -> Source:
@@ -164,7 +199,8 @@ def _choose(uri: Any, name: str | None) -> tuple[Format | ObjectFormat, Any]:
         if entry.name == name or (name is None and entry.fits(uri)):
             return entry, uri
     raise TypeError(
-        "a source is a path, an address, a tf.data.Dataset, or a list of episodes or of lists of step dicts, "
+        "a source is a path or a list of paths, an address, a tf.data.Dataset, a dict of arrays, or a list of "
+        "episodes, of lists of step dicts or of dicts of arrays, "
         f"got {type(uri).__name__}"
     )
 
@@ -181,22 +217,38 @@ def _of_path(uri: str | os.PathLike[str], chosen: Format | ObjectFormat | None) 
 def _by_looking(path: Path) -> Format:
     look = Look(path)
     if not look.exists:
-        raise SourceNotFound(f"{path}: nothing is there{_neighbour(path)}")
+        raise SourceNotFound(f"{path}: no such file or directory{_neighbour(path)}")
     try:
         if entry := _fitting(look):
             return entry
         for refusal in REFUSALS:
             if refusal.fits(look):
                 raise SourceFormatError(f"{path}: {refusal.why(look)}")
-        inside = [name for name in look.names[:_MAX_INSIDE] if _fitting(look.inside(name))]
+        inside = list(itertools.islice(_datasets(look), _MAX_INSIDE))
         if inside:
-            raise SourceFormatError(f"{path}: a folder of several datasets; name one of them: {', '.join(inside)}")
-        known = "; ".join(entry.what for entry in FORMATS)
-        raise SourceFormatError(f"{path}: no dataset that is known here; saw {look.describe()}. Looked for: {known}")
+            what = "a folder of several datasets; name one of them" if len(inside) > 1 else "a folder; name the dataset"
+            more = f" and {len(inside) - _MAX_LISTED} more" if len(inside) > _MAX_LISTED else ""
+            raise SourceFormatError(f"{path}: {what}: {', '.join(inside[:_MAX_LISTED])}{more}")
+        found = f"found {look.describe()}{closest(look)}; format= overrides detection"
+        raise SourceFormatError(f"{path}: not a recognised dataset: {found}")
     except Rlds2bufError:
         raise
     except OSError as cause:
         raise SourceError(f"{cause.filename or path}: can't be opened: {cause.strerror or cause}") from cause
+
+
+def _datasets(look: Look, depth: int = _MAX_DEPTH, before: str = "") -> Iterator[str]:
+    """The datasets in a folder and in the folders below, by their paths; not those inside of datasets.
+
+    What is told by its name alone counts in the folder itself: further down it may be a part of anything.
+    """
+    for name in look.names[:_MAX_INSIDE]:
+        child = look.inside(name)
+        found = _fitting(child)
+        if found is not None and not (found.by_name and before):
+            yield f"{before}{name}"
+        elif depth > 1 and child.is_folder and not child.path.is_symlink():
+            yield from _datasets(child, depth - 1, f"{before}{name}/")
 
 
 def _fitting(look: Look) -> Format | None:

@@ -24,6 +24,7 @@ class Format:
         fits: whether something at a path looks like it.
         has_splits: whether it takes ``split=``.
         suffixes: of its files' names, where these mean this format and no other.
+        by_name: whether it is told by names alone.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Format:
     fits: Callable[[Look], bool]
     has_splits: bool = False
     suffixes: tuple[str, ...] = ()
+    by_name: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,11 +92,14 @@ def _minari_metadata(folder: Look) -> Any:
 
 
 def _is_rlds(look: Look) -> bool:
-    """A version folder of TFDS's, or the config or dataset folder above it."""
-    if any(name in look.names for name in _TFDS_FILES):
+    """A version folder of TFDS's, or the config or dataset folder above it; not the folder above several datasets."""
+    if any(name in look.names for name in _TFDS_FILES) or _has_versions(look):
         return True
-    below = (look.inside(name) for name in look.names[:_MAX_FOLDERS])
-    return any(_has_versions(folder) for folder in itertools.chain([look], below))
+    below = {name: look.inside(name) for name in look.names[:_MAX_FOLDERS]}
+    configs = {name for name, folder in below.items() if _has_versions(folder)}
+    return bool(configs) and not any(
+        entry.fits(folder) for name, folder in below.items() if name not in configs for entry in FORMATS
+    )
 
 
 def _has_versions(look: Look) -> bool:
@@ -197,7 +202,7 @@ def _is_arrays(look: Look) -> bool:
 
 def _log(name: str, what: str, module: str, cls: str, *suffixes: str) -> Format:
     """A format that is told by its files' names alone."""
-    return Format(name, what, module, cls, _is_log(*suffixes), suffixes=suffixes)
+    return Format(name, what, module, cls, _is_log(*suffixes), suffixes=suffixes, by_name=True)
 
 
 FORMATS = (
@@ -226,14 +231,26 @@ FORMATS = (
     ),
     Format("buffer", "a saved buffer", "buffer_dir", "BufferDirSource", _is_saved_buffer),
     # Told by their names alone, so behind all others.
-    Format("npz", "a log of numpy arrays", "step_log_npz", "StepLogNpzSource", _is_arrays, suffixes=(".npz",)),
+    Format(
+        "npz", "a log of numpy arrays", "step_log_npz", "StepLogNpzSource", _is_arrays, suffixes=(".npz",), by_name=True
+    ),
     _log("jsonl", "a log in JSON Lines", "step_log_json", "StepLogJsonSource", ".jsonl", ".ndjson"),
     _log("csv", "a log in CSV", "step_log_csv", "StepLogCsvSource", ".csv", ".tsv"),
     _log("parquet", "a log in Parquet", "step_log_parquet", "StepLogParquetSource", ".parquet", ".pq", ".parq"),
 )
 """What is read from a path; the first that fits is taken."""
 
+
+def _is_arrays_held(value: Any) -> bool:
+    """A dict of columns, or a list of such dicts; not a list of steps."""
+    from rlds2buf.sources.step_log_arrays import holds_columns
+
+    first = value[0] if isinstance(value, list | tuple) and value else value
+    return holds_columns(first)
+
+
 OBJECTS = (
+    ObjectFormat("arrays", "a dict of arrays", "step_log_arrays", "StepLogArraysSource", _is_arrays_held),
     ObjectFormat("tf.data", "a tf.data.Dataset", "rlds_dataset", "RldsDatasetSource", _is_tf_dataset),
     ObjectFormat("memory", "a list of episodes", "memory", "MemorySource", _is_episodes),
 )

@@ -44,7 +44,7 @@ class Look:
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> _ = (folder / "notes.txt").write_text("hello")
     >>> Look(folder).describe()
-    'a folder with notes.txt'
+    'a folder containing notes.txt'
     >>> Look(folder / "notes.txt").describe()
     'a text file of 5 bytes'
     """
@@ -143,7 +143,7 @@ class Look:
         return 0 < length <= self.path.stat().st_size - 16
 
     def describe(self) -> str:
-        """What is there, for a message that starts "saw"."""
+        """What is there, for a message that says what was found."""
         if self.is_folder:
             return _listing("a folder", self.names)
         if self.hdf5 is not None:
@@ -192,4 +192,4 @@ def _listing(what: str, names: list[str], most: int = 5) -> str:
     if not names:
         return f"{what} that is empty" if what.startswith("a folder") else f"{what} that holds nothing"
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{what} with {', '.join(names[:most])}{more}"
+    return f"{what} containing {', '.join(names[:most])}{more}"

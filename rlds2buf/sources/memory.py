@@ -54,7 +54,9 @@ class MemorySource(Source):
             steps = entry.get("steps") if isinstance(entry, Mapping) else entry
             if not isinstance(steps, Sequence) or isinstance(steps, str | bytes):
                 got = type(entry).__name__
-                raise TypeError(f"entry {index} should be an Episode or a list of step dicts, got {got}")
+                raise TypeError(
+                    f"entry {index} should be an Episode, a list of step dicts or a dict of arrays, got {got}"
+                )
 
     @functools.cached_property
     def _spec(self) -> StepSpec:

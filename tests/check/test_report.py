@@ -184,7 +184,7 @@ def test_whatever_opens_as_a_source_is_validated():
 def test_validate_says_what_is_no_source():
     with pytest.raises(TypeError, match="a source is a path"):
         validate(3)
-    with pytest.raises(errors.SourceNotFound, match="nothing is there"):
+    with pytest.raises(errors.SourceNotFound, match="no such file or directory"):
         validate("no-such-file")
     with pytest.raises(TypeError, match="takes no option 'nonsense'"):
         validate(DATA / "d4rl" / "hopper_medium-v2.hdf5", nonsense=1)

@@ -105,7 +105,7 @@ class TestFound:
         path = tmp_path / "a.hdf5"
         with h5py.File(path, "w") as file:
             file["actions"] = np.zeros(3)
-        with pytest.raises(SourceFormatError, match="no dataset that is known here"):
+        with pytest.raises(SourceFormatError, match="not a recognised dataset"):
             open_source(path)
         with pytest.raises(SourceFormatError, match="needs `observations`, `rewards`, `terminals`; it holds actions"):
             open_source(path, format="d4rl")
@@ -147,7 +147,7 @@ class TestUsage:
         "uri", [3, None, b"a.hdf5", {"steps": STEPS}, np.zeros((3, 2)), Episode(observation=[1.0])]
     )
     def test_what_is_no_source(self, uri: Any) -> None:
-        with pytest.raises(TypeError, match="a source is a path, an address"):
+        with pytest.raises(TypeError, match="a source is a path or a list of paths, an address"):
             open_source(uri)
 
     def test_every_entry_names_itself_as_its_source_does(self) -> None:
@@ -185,7 +185,7 @@ class TestRefused:
         assert str(DATA / "negative" / name) in str(caught.value)
 
     def test_nothing_there(self, tmp_path: Path) -> None:
-        with pytest.raises(SourceNotFound, match=r"nothing is there$"):
+        with pytest.raises(SourceNotFound, match=r"no such file or directory$"):
             open_source(tmp_path / "none")
         with pytest.raises(FileNotFoundError):
             open_source("/no/such/place")
@@ -209,8 +209,8 @@ class TestRefused:
             ({}, "a folder that is empty"),
             (b"", "an empty file"),
             (b"hello", "a text file of 5 bytes"),
-            ({"a.txt": b"", "b": {}}, "a folder with a.txt, b"),
-            ({f"{i}.txt": b"" for i in range(9)}, "a folder with 0.txt, 1.txt, 2.txt, 3.txt, 4.txt and 4 more"),
+            ({"a.txt": b"", "b": {}}, "a folder containing a.txt, b"),
+            ({f"{i}.txt": b"" for i in range(9)}, "a folder containing 0.txt, 1.txt, 2.txt, 3.txt, 4.txt and 4 more"),
             ([1, 2], "a JSON file of 6 bytes"),
             (b"\x89PNG\r\n\x1a\n" + bytes(8), "a file of 16 bytes that begins with 89 50 4e 47 0d 0a 1a 0a"),
             (gzip.compress(b"x", mtime=0), "gzip-compressed data; unpack it first"),
@@ -235,17 +235,17 @@ class TestRefused:
     def test_a_zip(self, tmp_path: Path) -> None:
         with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
             archive.writestr("x", "y")
-        with pytest.raises(SourceFormatError, match="saw a zip archive"):
+        with pytest.raises(SourceFormatError, match="found a zip archive"):
             open_source(tmp_path / "a.zip")
 
     def test_another_hdf5_file(self, tmp_path: Path) -> None:
         with h5py.File(tmp_path / "a.h5", "w") as file:
             file["weights/0"] = np.zeros(3)
-        with pytest.raises(SourceFormatError, match="saw an HDF5 file with weights"):
+        with pytest.raises(SourceFormatError, match="found an HDF5 file containing weights"):
             open_source(tmp_path / "a.h5")
         with h5py.File(tmp_path / "b.h5", "w"):
             pass
-        with pytest.raises(SourceFormatError, match="saw an HDF5 file that holds nothing"):
+        with pytest.raises(SourceFormatError, match="found an HDF5 file that holds nothing"):
             open_source(tmp_path / "b.h5")
 
     def test_an_hdf5_file_that_is_cut_short(self, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ class TestRefused:
         (tmp_path / "b/again").symlink_to(tmp_path / "b")
         with pytest.raises(SourceNotFound):
             open_source(tmp_path / "a")
-        with pytest.raises(SourceFormatError, match="a folder with again"):
+        with pytest.raises(SourceFormatError, match="a folder containing again"):
             open_source(tmp_path / "b")
 
 
@@ -313,6 +313,45 @@ def test_a_folder_of_several_datasets_lists_them(tmp_path: Path) -> None:
         rlds2buf.convert([episode], tmp_path / name, to="rlds")
     with pytest.raises(SourceFormatError, match="a folder of several datasets; name one of them: one, two"):
         open_source(tmp_path)
+
+
+def test_datasets_at_different_depths_are_listed(tmp_path: Path) -> None:
+    episode = Episode(observation=np.arange(3), action=np.zeros(3), is_terminal=[False, False, True])
+    for name in ("plain/1.0.0", "configs/small/1.0.0"):
+        rlds2buf.convert([episode], tmp_path / "rlds" / name, to="rlds")
+    rlds2buf.convert([episode], tmp_path / "minari" / "door" / "human-v0", to="minari")
+    rlds2buf.convert([episode], tmp_path / "minari" / "pen" / "human-v0", to="minari")
+    for folder, held in {
+        "rlds": "configs, plain",
+        "minari": "door/human-v0, pen/human-v0",
+        ".": "minari/door/human-v0, minari/pen/human-v0, rlds/configs, rlds/plain",
+    }.items():
+        with pytest.raises(SourceFormatError, match=f"a folder of several datasets; name one of them: {held}$"):
+            open_source(tmp_path / folder)
+        for name in held.split(", "):
+            assert open_source(tmp_path / folder / name).num_episodes == 1
+    (tmp_path / "rlds/configs/b.hdf5").write_bytes(b"")  # beside a single config, what is no dataset
+    assert open_source(tmp_path / "rlds/configs").format == "rlds"
+    (tmp_path / "rlds/configs/log.csv").write_text("obs,act,terminated\n1,1,1\n")
+    with pytest.raises(SourceFormatError, match=r"name one of them: log\.csv, small$"):
+        open_source(tmp_path / "rlds/configs")
+
+
+def test_files_inside_of_a_dataset_that_is_not_known_are_not_proposed(tmp_path: Path) -> None:
+    (tmp_path / "set/meta").mkdir(parents=True)
+    (tmp_path / "set/meta/tasks.jsonl").write_text("{}\n")
+    (tmp_path / "set/meta/info.json").write_text("{}\n")
+    with pytest.raises(SourceFormatError, match="not a recognised dataset: found a folder containing meta; closest:"):
+        open_source(tmp_path / "set")
+
+
+def test_a_file_that_is_not_known_gets_the_closest_formats(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file["obs"] = np.zeros(3)
+    with pytest.raises(SourceFormatError) as caught:
+        open_source(tmp_path / "a.hdf5")
+    assert "closest: d4rl (observations, actions, rewards and terminals at the top), robomimic" in str(caught.value)
+    assert len(str(caught.value).replace(str(tmp_path), "")) < 250
 
 
 def test_a_log_that_only_has_names_of_rllib_is_a_log(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_a_step_that_is_no_dict() -> None:
 
 @pytest.mark.parametrize("entry", [3, "steps", b"steps", None, {"episode": []}, np.zeros(3)])
 def test_an_entry_that_is_no_episode(entry: Any) -> None:
-    with pytest.raises(TypeError, match="entry 1 should be an Episode or a list of step dicts"):
+    with pytest.raises(TypeError, match="entry 1 should be an Episode, a list of step dicts or a dict of arrays"):
         MemorySource([steps(1), entry])
 
 

@@ -59,10 +59,10 @@ class TestContractInSmallBlocks(TestContract):
     @pytest.fixture(autouse=True)
     def small(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Blocks of a few rows, so that episodes go over several."""
-        from rlds2buf.sources import step_log_npz, step_log_parquet, text_blocks
+        from rlds2buf.sources import array_table, step_log_parquet, text_blocks
 
         monkeypatch.setattr(step_log, "_BLOCK_BYTES", 300)
-        monkeypatch.setattr(step_log_npz, "BLOCK_BYTES", 100)
+        monkeypatch.setattr(array_table, "BLOCK_BYTES", 100)
         monkeypatch.setattr(step_log_parquet, "_ROWS", 3)
         monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 100)
 
