@@ -2,40 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from rlds2buf.buffers.buffer import Buffer
 from rlds2buf.buffers.fresh import joined
+from rlds2buf.buffers.lockstep import Lockstep
 from rlds2buf.buffers.multi_agent import MultiAgentBuffer
 from rlds2buf.buffers.priorities import PrioritizedSampler
+from rlds2buf.core import nest
 from rlds2buf.core.arguments import integer
-from rlds2buf.core.sample import MultiAgentSample, Sample, Trajectory
+from rlds2buf.core.sample import MultiAgentSample, Sample, SampleInfo, Trajectory
+from rlds2buf.errors import NotEnoughItems
 
 __all__ = ["sample_min_n_steps", "update_priorities_from_learner"]
 
 
-def sample_min_n_steps(buffer: Buffer | MultiAgentBuffer, num_steps: int, **options: Any) -> Any:
+def sample_min_n_steps(
+    buffer: Buffer | MultiAgentBuffer, num_steps: int, *, count_by: str = "env", **options: Any
+) -> Any:
     """Draw items until they have at least that many steps together.
 
     A transition is one step, whatever its horizon; a sequence, or an item that comes whole, has as many as
     its mask: neither padding nor burn-in count.  No item too many is drawn: without the last one there
     are fewer steps.
 
+    ========  ==================================================  =========================================
+    count_by  independent replay                                  lockstep
+    ========  ==================================================  =========================================
+    "env"     steps of the environment, in each of which every    time slots: a slot has as many steps as
+              policy takes one: those of each policy by itself    the longest of its items
+    "agent"   steps of all policies together, which take turns    steps of all items of all policies together
+              with one item each
+    ========  ==================================================  =========================================
+
+    Of a buffer of one policy both are the same.
+
     Args:
         buffer: of one policy, or of several.
         num_steps: at least 1.
+        count_by: ``"env"`` or ``"agent"``.
         options: for ``buffer.sample``.
 
     Returns:
-        Sample; of a multi-agent buffer a MultiAgentSample in which every policy that has data (or
-        the one in ``policy_id``) has at least so many steps.
+        Sample; of a multi-agent buffer a MultiAgentSample of the policies that have data (or of the one in
+        ``policy_id``).  Where new items are mixed in there may be fewer steps, if no new ones are left.
 
     Raises:
-        NotEnoughItems, ValueError: as ``buffer.sample`` says; also ValueError for ``replace=False`` and
-            in lockstep, whose rows come by time slot.
+        NotEnoughItems, ValueError: as ``buffer.sample`` says; also ValueError for ``replace=False``.
 
     >>> from rlds2buf import Episode, make_circular, spec_of
     >>> ep = Episode(observation=np.arange(3.0), action=np.zeros(3), reward=np.ones(3), discount=np.ones(3))
@@ -45,23 +61,29 @@ def sample_min_n_steps(buffer: Buffer | MultiAgentBuffer, num_steps: int, **opti
     True
     """
     num_steps = integer("num_steps", num_steps, 1)
+    if count_by not in ("env", "agent"):
+        raise ValueError(f"count_by must be 'env' or 'agent', got {count_by!r}")
     if options.get("replace") is False:
         raise ValueError("replace=False is for one draw, and this may take several")
     if isinstance(buffer, Buffer):
-        return _enough(buffer, buffer, num_steps, options)
-    if buffer.mode == "lockstep":
-        raise ValueError("in lockstep a batch is so many time slots: use sample")
+        return _enough({"": (buffer, buffer)}, num_steps, options)[""]
+    if buffer._lockstep is not None:
+        return _slots(buffer, buffer._lockstep, num_steps, count_by, options)
     policy_id = options.pop("policy_id", None)
     first = buffer.sample(1, policy_id, **options) if buffer._ratio is not None or not buffer.ready else None
     if first is not None:
         # Mixing has an account of what is new for whole batches; what it gives is not drawn again.
-        return first if not first else _mixed(buffer, first, num_steps, policy_id, options)
+        return _mixed(buffer, first, num_steps, count_by, options)
     wanted = list(buffer.policies) if policy_id is None else [buffer._agents.known(policy_id)]
     names = [name for name in wanted if len(buffer.policies[name])]
-    batch = MultiAgentSample(
-        {name: _enough(_OfPolicy(buffer, name), buffer.policies[name], num_steps, options) for name in names}
-    )
-    return batch if batch else buffer.sample(1, policy_id, **options)
+    if not names:
+        return buffer.sample(1, policy_id, **options)
+    batch = MultiAgentSample()
+    for group in _groups(names, count_by):
+        batch.update(
+            _enough({name: (_OfPolicy(buffer, name), buffer.policies[name]) for name in group}, num_steps, options)
+        )
+    return batch
 
 
 def update_priorities_from_learner(
@@ -119,17 +141,42 @@ class _OfPolicy:
         return self._buffer.sample(count, self._policy, **options)[self._policy]
 
 
-def _enough(source: Buffer | _OfPolicy, buffer: Buffer, num_steps: int, options: dict[str, Any]) -> Sample:
-    """Batches of one policy, joined, as far as they are needed."""
-    view = buffer._view.changed(options.get("n_step"), options.get("gamma"), options.get("sequence_length"))
-    samples: list[Sample] = []
+def _groups(names: Iterable[str], count_by: str) -> list[list[str]]:
+    """The policies whose steps are counted together."""
+    return [list(names)] if count_by == "agent" else [[name] for name in names]
+
+
+def _enough(
+    sources: Mapping[str, tuple[Buffer | _OfPolicy, Buffer]], num_steps: int, options: dict[str, Any]
+) -> dict[str, Sample]:
+    """Batches of policies whose steps are counted together, joined, as far as they are needed.
+
+    Args:
+        sources: policy id to what is sampled, and the policy's buffer.
+        num_steps: of all of them.
+        options: for ``sample``.
+    """
+    samples: dict[str, list[Sample]] = {name: [] for name in sources}
     steps = 0
     while steps < num_steps:
-        with buffer._lock:
-            longest = buffer._contents.longest if view.whole else view.sequence_length or 1
-        # However long they are, so many are not enough, or just enough.
-        samples.append(source.sample(-(-(num_steps - steps) // longest), **options))
-        steps += int(_steps(samples[-1]).sum())
+        # However long the items are, so many of each policy are not enough, or just enough.
+        longest = sum(_longest(buffer, options) for _, buffer in sources.values())
+        count = -(-(num_steps - steps) // longest)
+        for name, (source, _) in sources.items():
+            samples[name].append(source.sample(count, **options))
+            steps += int(_steps(samples[name][-1]).sum())
+    return {name: _joined(samples[name], buffer, options) for name, (_, buffer) in sources.items()}
+
+
+def _longest(buffer: Buffer, options: Mapping[str, Any]) -> int:
+    """How many steps an item can have."""
+    view = buffer._view.changed(options.get("n_step"), options.get("gamma"), options.get("sequence_length"))
+    with buffer._lock:
+        return int(buffer._contents.longest if view.whole else view.sequence_length or 1)
+
+
+def _joined(samples: list[Sample], buffer: Buffer, options: Mapping[str, Any]) -> Sample:
+    """Draws of one buffer as one."""
     sampler = buffer._sampler
     whole = joined(samples)
     if len(samples) > 1 and isinstance(sampler, PrioritizedSampler) and sampler.normalise == "batch":
@@ -141,23 +188,84 @@ def _enough(source: Buffer | _OfPolicy, buffer: Buffer, num_steps: int, options:
 
 
 def _mixed(
-    buffer: MultiAgentBuffer, first: MultiAgentSample, num_steps: int, policy_id: str | None, options: dict[str, Any]
+    buffer: MultiAgentBuffer, first: MultiAgentSample, num_steps: int, count_by: str, options: dict[str, Any]
 ) -> MultiAgentSample:
-    """As :func:`sample_min_n_steps`, one item of each policy at a time."""
-    samples = {name: [sample] for name, sample in first.items()}
-    out = MultiAgentSample()
-    out.num_new = dict(first.num_new)
-    for name, mine in samples.items():
-        steps = int(_steps(mine[0]).sum())
+    """As :func:`sample_min_n_steps`, one item of each policy at a time; `first` is one of each."""
+    drawn = {name: [MultiAgentSample({name: sample})] for name, sample in first.items()}
+    for name, (batch,) in drawn.items():
+        batch.num_new = {name: first.num_new.get(name, 0)}
+    for group in _groups(first, count_by):
+        steps = sum(int(_steps(first[name]).sum()) for name in group)
         while steps < num_steps:
-            more = buffer.sample(1, name, **options)
-            if name not in more:
+            more = {name: batch for name in group if (batch := _more(buffer, 1, name, options))}
+            if not more:
                 break
-            mine.append(more[name])
-            out.num_new[name] += more.num_new.get(name, 0)
-            steps += int(_steps(mine[-1]).sum())
-        out[name] = joined(mine)
+            for name, batch in more.items():
+                drawn[name].append(batch)
+                steps += int(_steps(batch[name]).sum())
+    out = MultiAgentSample()
+    for name, batches in drawn.items():
+        batches.sort(key=lambda batch: -batch.num_new.get(name, 0))  # the new ones come first
+        out[name] = joined([batch[name] for batch in batches])
+        out.num_new[name] = sum(batch.num_new.get(name, 0) for batch in batches)
     return out
+
+
+def _more(buffer: MultiAgentBuffer, count: int, policy: str | None, options: dict[str, Any]) -> MultiAgentSample:
+    """Another batch; empty if there is nothing more to give, for what was drawn before is not to be lost."""
+    try:
+        return buffer.sample(count, policy, **options)
+    except NotEnoughItems:
+        return MultiAgentSample()
+
+
+def _slots(
+    buffer: MultiAgentBuffer, lockstep: Lockstep, num_steps: int, count_by: str, options: dict[str, Any]
+) -> MultiAgentSample:
+    """As :func:`sample_min_n_steps`, of time slots."""
+    batches: list[MultiAgentSample] = []
+    steps = 0
+    while steps < num_steps:
+        with buffer._lock:
+            rows = lockstep.slots.most_rows() if count_by == "agent" else 1
+        length = max(_longest(policy, options) for policy in buffer.policies.values())
+        count = -(-(num_steps - steps) // max(1, rows * length))
+        batch = _more(buffer, count, None, options) if batches else buffer.sample(count, **options)
+        if not batch:
+            break
+        batches.append(batch)
+        steps += _steps_of_slots(batch, count_by)
+    return batches[0] if len(batches) == 1 else _joined_slots(batches)
+
+
+def _joined_slots(batches: list[MultiAgentSample]) -> MultiAgentSample:
+    """Batches of time slots as one; the new ones come first."""
+    out = MultiAgentSample()
+    firsts = np.cumsum([0, *(batch.num_slots or 0 for batch in batches)])
+    out.num_slots = int(firsts[-1])
+    for name in dict.fromkeys(name for batch in batches for name in batch):
+        mine = [(batch, first) for batch, first in zip(batches, firsts.tolist(), strict=False) if name in batch]
+        old = [np.arange(len(batch.slot[name])) >= batch.num_new.get(name, 0) for batch, _ in mine]
+        order = np.argsort(np.concatenate(old), kind="stable")
+        whole = joined([batch[name] for batch, _ in mine])
+        data = nest.map_structure(lambda column, order=order: None if column is None else column[order], whole.data)
+        key, chance, priority, weight = (np.asarray(column)[order] for column in whole.info[:4])
+        info = SampleInfo(key, chance, priority, weight, whole.info.table_size)
+        out[name] = Sample(data, info)
+        out.slot[name] = np.concatenate([batch.slot[name] + first for batch, first in mine])[order]
+        out.agent_index[name] = np.concatenate([batch.agent_index[name] for batch, _ in mine])[order]
+        if any(batch.num_new for batch, _ in mine):
+            out.num_new[name] = sum(batch.num_new.get(name, 0) for batch, _ in mine)
+    return out
+
+
+def _steps_of_slots(batch: MultiAgentSample, count_by: str) -> int:
+    if count_by == "agent":
+        return sum(int(_steps(sample).sum()) for sample in batch.values())
+    longest = np.zeros(batch.num_slots or 0, np.int64)
+    for name, sample in batch.items():
+        np.maximum.at(longest, batch.slot[name], _steps(sample))
+    return int(longest.sum())
 
 
 def _steps(sample: Sample) -> np.ndarray:

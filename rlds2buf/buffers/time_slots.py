@@ -130,6 +130,11 @@ class TimeSlots:
             parts.append((oldest + age, position[start:stop], self._rows[mine, 2]))
         return parts
 
+    def most_rows(self) -> int:
+        """The most rows that a slot has, 0 if there are no slots."""
+        slots = self._rows[:, 0]
+        return int(np.bincount(slots[slots >= 0], minlength=1).max())
+
     def state(self) -> dict[str, np.ndarray]:
         """All slots, in the order in which they are drawn from, and their rows."""
         alive = self._alive[: len(self)].astype(np.int64)

@@ -186,9 +186,93 @@ def test_arguments(count: int, options: dict[str, Any], what: str) -> None:
     buffer.add(episode(0, 9))
     with pytest.raises(ValueError, match=what):
         sample_min_n_steps(buffer, count, **options)
-    lockstep = rlds2buf.make_multi_agent({"a": (SPEC, {"capacity": 9})}, mode="lockstep")
-    with pytest.raises(ValueError, match="lockstep"):
-        sample_min_n_steps(lockstep, 3)
+    with pytest.raises(ValueError, match="count_by must be 'env' or 'agent', got 'step'"):
+        sample_min_n_steps(buffer, 3, count_by="step")
+
+
+def numbers(sample: Any) -> list[int]:
+    return sample.data.observation["count"].tolist()
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 3, 10, 31])
+@pytest.mark.parametrize("length", [None, 4])
+def test_steps_of_all_policies_together(num_steps: int, length: int | None) -> None:
+    buffer, by_hand = two(), two()
+    for each in (buffer, by_hand):
+        each.add({"a": episode(0, 4), "b": episode(0, 9)})
+    options = {} if length is None else {"sequence_length": length}
+    batch = sample_min_n_steps(buffer, num_steps, count_by="agent", **options)
+    taken, rounds = 0, []
+    while taken < num_steps:
+        rounds.append({name: by_hand.policies[name].sample(1, **options) for name in ("a", "b")})
+        masks = [getattr(sample.data, "mask", np.ones(1)) for sample in rounds[-1].values()]
+        taken += int(sum(mask.sum() for mask in masks))
+    for name in ("a", "b"):
+        expected = [key for each in rounds for key in each[name].info.key.tolist()]
+        assert batch[name].info.key.tolist() == expected
+    one = sample_min_n_steps(buffer, 5, count_by="agent", policy_id="a")
+    assert list(one) == ["a"] and len(one["a"].info.key) == 5
+    assert len(sample_min_n_steps(buffer.policies["a"], 5, count_by="agent").info.key) == 5
+
+
+def lockstep(**options: Any) -> Any:
+    """Policy "a" acts in 40 steps with two agents, "b" in the first 10 with one."""
+    buffer = rlds2buf.make_multi_agent({"a": (SPEC, {}), "b": (SPEC, {})}, mode="lockstep", seed=0, **options)
+    for agent in (0, 1):
+        buffer.add({"a": episode(0, 41)}, episode_id=7, t=np.arange(40), agent_index=agent)
+    buffer.add({"b": episode(0, 11)}, episode_id=7, t=np.arange(10), agent_index=2)
+    return buffer
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 7, 100])
+@pytest.mark.parametrize("count_by", ["env", "agent"])
+def test_lockstep_counts_slots_or_rows(num_steps: int, count_by: str) -> None:
+    batch = sample_min_n_steps(lockstep(), num_steps, count_by=count_by)
+    rows = np.zeros(batch.num_slots, np.int64)
+    for name, sample in batch.items():
+        np.add.at(rows, batch.slot[name], 1)
+        assert len(batch.agent_index[name]) == len(batch.slot[name]) == len(sample.info.key)
+    if count_by == "env":
+        assert batch.num_slots == num_steps
+    else:
+        assert rows.sum() >= num_steps > rows.sum() - rows[-1]
+    seen = {(slot, number) for slot, number in zip(batch.slot["a"].tolist(), numbers(batch["a"]), strict=True)}
+    assert len(seen) == batch.num_slots  # both agents of a slot are at the same step
+    if "b" in batch:
+        assert {(s, n) for s, n in zip(batch.slot["b"].tolist(), numbers(batch["b"]), strict=True)} <= seen
+
+
+def test_lockstep_sequences_count_their_steps() -> None:
+    batch = sample_min_n_steps(lockstep(), 50, sequence_length=6)
+    longest = np.zeros(batch.num_slots, np.int64)
+    for name, sample in batch.items():
+        np.maximum.at(longest, batch.slot[name], sample.data.mask.sum(1))
+    assert longest.sum() >= 50 > longest.sum() - longest[-1]
+
+
+@pytest.mark.parametrize("count_by", ["env", "agent"])
+def test_new_ones_come_first_wherever_they_were_drawn(count_by: str) -> None:
+    buffer = two(replay_ratio=0.5)
+    buffer.add({"a": transitions(0, 60), "b": transitions(0, 60)})
+    batch = sample_min_n_steps(buffer, 20, count_by=count_by)
+    for name, sample in batch.items():
+        new = batch.num_new[name]
+        assert 0 < new < len(sample.info.key)
+        assert sample.info.key[:new].tolist() == list(range(new))  # each in one batch only, the oldest first
+    both = lockstep(replay_ratio=0.5)
+    slots = sample_min_n_steps(both, 20, count_by=count_by)
+    last = slots.num_new["a"]
+    fresh = numbers(slots["a"])[:last]
+    assert fresh == sorted(fresh) and len(set(fresh)) * 2 == len(fresh)
+
+
+def test_what_was_drawn_is_given_where_nothing_new_is_left() -> None:
+    buffer = two(replay_ratio=0.0)
+    buffer.add({"a": transitions(0, 3)})
+    batch = sample_min_n_steps(buffer, 10)
+    assert batch.num_new == {"a": 3} and sorted(numbers(batch["a"])) == [0, 1, 2]
+    with pytest.raises(NotEnoughItems):
+        sample_min_n_steps(buffer, 10)
 
 
 # -- priorities ---------------------------------------------------------------------------------------
