@@ -1,18 +1,27 @@
 """What is collected where: tests/full needs TensorFlow and Reverb, tests/minari Minari, tests/torch PyTorch,
-tests/jax JAX."""
+tests/jax JAX. And for every test: data that are made, a time-out, and skips that are counted."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
+import sys
+from collections.abc import Generator, Iterator
 
+import pytest
 from hypothesis import settings
+
+from tests.data import NO_DATA, NO_RESOURCE, SKIPS
 
 # A busy machine is no failure.  The examples are the same in every run, so that a run which fails has found a
 # change; RLDS2BUF_HYPOTHESIS=random looks for new ones.
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)
 settings.load_profile(os.environ.get("RLDS2BUF_HYPOTHESIS", "same"))
+
+TIMEOUT_SECONDS = 600
+"""Twice what any test gives a process of its own; one that hangs fails, and the rest goes on."""
 
 collect_ignore_glob = []
 if importlib.util.find_spec("tensorflow") is None:
@@ -23,3 +32,49 @@ if importlib.util.find_spec("torch") is None:
     collect_ignore_glob.append("torch/*")
 if importlib.util.find_spec("jax") is None:
     collect_ignore_glob.append("jax/*")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def made_sets() -> Iterator[None]:
+    """The datasets of tests.made, if a test that was collected reads them."""
+    made = sys.modules.get("tests.made")
+    if made is None:
+        yield
+        return
+    made.make()
+    yield
+    shutil.rmtree(made.MADE)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.pluginmanager.hasplugin("timeout") and config.getoption("timeout") is None:
+        for item in items:
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+
+
+def reason_of(report: pytest.TestReport) -> str:
+    """Why a test was skipped."""
+    told = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return told.removeprefix("Skipped: ")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and not reason_of(report).startswith(SKIPS):
+        report.outcome = "failed"
+        report.longrepr = f"skipped: {reason_of(report)!r}; a test is left out for what it names in tests.data only"
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reasons = [reason_of(report) for report in terminalreporter.stats.get("skipped", [])]
+    without_data = sum(reason.startswith(NO_DATA) for reason in reasons)
+    if without_data:
+        terminalreporter.write_line(
+            f"{without_data} tests skipped: they read real datasets; set RLDS2BUF_TEST_DATA=DIR to run them"
+        )
+    lacking = [reason.removeprefix(NO_RESOURCE) for reason in reasons if reason.startswith(NO_RESOURCE)]
+    if lacking:
+        terminalreporter.write_line(f"{len(lacking)} tests skipped: absent here: {', '.join(sorted(set(lacking)))}")

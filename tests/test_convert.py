@@ -33,7 +33,8 @@ from rlds2buf.sinks.memory import MemorySink
 from rlds2buf.sources.base import Source
 from tests.buffers.numbered import SPEC, episode
 from tests.contracts.sink import numbers
-from tests.data import DATA, ROOT
+from tests.data import ROOT
+from tests.made import MADE
 
 GOOD = [episode(0, 6), episode(100, 4, end="truncated"), episode(200, 9)]
 OPEN = episode(300, 5, end="open")
@@ -324,7 +325,7 @@ class TestResume:
         assert report.resumed == 0 and report.items == 16
 
     def test_after_a_kill(self, tmp_path: Path) -> None:
-        path = DATA / "d4rl" / "hopper_medium-v2.hdf5"
+        path = MADE / "d4rl/hopper_medium-v2.hdf5"
         code = """
 import os, signal, sys
 import rlds2buf.convert
@@ -356,28 +357,28 @@ class TestRealData:
     def test_bridge_needs_its_last_steps_repaired(self) -> None:
         taken: list[Episode] = []
         with pytest.raises(BoundaryError, match="does not end in is_last"):
-            convert(DATA / "rlds" / "bridge_dataset", taken)
-        report = convert(DATA / "rlds" / "bridge_dataset", taken, on_invalid="repair")
+            convert(MADE / "rlds/bridge_dataset", taken)
+        report = convert(MADE / "rlds/bridge_dataset", taken, on_invalid="repair")
         assert books(report) == (25, 25, {})
         assert report.repaired == {"last-missing": 25}
         assert {ep.end for ep in taken} == {"truncated"}
 
     def test_robomimic_has_early_terminals(self) -> None:
-        report = convert(DATA / "rlds" / "robomimic_ph", [], on_invalid="repair")
+        report = convert(MADE / "rlds/robomimic_ph", [], on_invalid="repair")
         assert report.read == report.written > 0 and report.repaired["terminal-inside"] > 0
 
     def test_three_formats_of_one_main_job(self, tmp_path: Path) -> None:
         expected = {"d4rl/hopper_medium-v2.hdf5": 911, "rlds/d4rl_mujoco_hopper/v2-medium": 911}
         for name, transitions in expected.items():
             out = tmp_path / name.replace("/", "-")
-            assert convert(DATA / name, out, to="buffer").items == len(rlds2buf.load_buffer(out)) == transitions
+            assert convert(MADE / name, out, to="buffer").items == len(rlds2buf.load_buffer(out)) == transitions
         out = tmp_path / "minari"
-        report = convert(DATA / "minari" / "cartpole" / "random-v0", out)
+        report = convert(MADE / "minari/cartpole/random-v0", out)
         assert report.items == len(rlds2buf.load_buffer(out)) == report.steps - report.episodes > 0
 
     def test_splits_and_their_syntax(self) -> None:
         taken: list[Episode] = []
-        convert(DATA / "rlds" / "d4rl_mujoco_hopper" / "v2-medium", taken, split="train[1:]")
+        convert(MADE / "rlds/d4rl_mujoco_hopper/v2-medium", taken, split="train[1:]")
         assert [ep.num_transitions for ep in taken] == [441]
 
 

@@ -12,9 +12,9 @@ import rlds2buf
 from rlds2buf import Episode, SnapshotError, SpecMismatch
 from rlds2buf.returns import annotate
 from tests.cli.run import run
-from tests.data import DATA
+from tests.made import MADE
 
-HOPPER = DATA / "d4rl" / "hopper_medium-v2.hdf5"
+HOPPER = MADE / "d4rl/hopper_medium-v2.hdf5"
 NAMES = ["return_to_go", "discounted_return"]
 
 

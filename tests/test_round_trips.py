@@ -17,8 +17,9 @@ from rlds2buf import Episode, SinkError, convert, open_source
 from rlds2buf.convert import ConvertReport
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.sources.base import Source
-from tests.data import DATA
+from tests.data import D4RL, DATA, MINARI
 from tests.differences import assert_only_lost
+from tests.made import BOTH, MADE
 
 KINDS = ("memory", "buffer", "minari", "d4rl", "rlds")
 
@@ -81,18 +82,22 @@ def bare(rows: int) -> Episode:
     return Episode(observation=np.arange(rows), action=np.arange(rows) * 0.5, **flagged(rows, "truncated"))
 
 
-REAL = {
-    **{path.stem: (path, {}) for path in sorted((DATA / "d4rl").glob("*.hdf5"))},
-    **{f"minari-{path.parent.name}": (path, {}) for path in sorted((DATA / "minari").glob("*/*-v0"))},
-    "rllib": (DATA / "rllib" / "cartpole_small.json", {}),
-    "rllib-rows": (DATA / "rllib" / "cartpole-v1-rowwise.jsonl", {}),
-    "bridge": (DATA / "rlds" / "bridge_dataset", {"split": "train[:4]"}),
-    "cartpole_swingup": (DATA / "rlds" / "rlu_control_suite", {}),
-    "robomimic": (DATA / "rlds" / "robomimic_ph", {"split": "train"}),
-    "tfds-hopper-v0": (DATA / "rlds" / "d4rl_mujoco_hopper" / "v0-medium", {}),
-    "tfds-hopper-v2": (DATA / "rlds" / "d4rl_mujoco_hopper" / "v2-medium", {}),
+NAMED = {
+    **{Path(name).stem: (name, {}) for name in D4RL},
+    **{f"minari-{name.split('/')[1]}": (name, {}) for name in MINARI},
+    "bridge": ("rlds/bridge_dataset", {"split": "train[:4]"}),
+    "cartpole_swingup": ("rlds/rlu_control_suite", {}),
+    "robomimic": ("rlds/robomimic_ph", {"split": "train"}),
+    "tfds-hopper-v0": ("rlds/d4rl_mujoco_hopper/v0-medium", {}),
+    "tfds-hopper-v2": ("rlds/d4rl_mujoco_hopper/v2-medium", {}),
 }
-MADE = {
+FILES = {
+    "rllib": (DATA, "rllib/cartpole_small.json", {}),
+    "rllib-rows": (DATA, "rllib/cartpole-v1-rowwise.jsonl", {}),
+    **{name: (DATA, path, options) for name, (path, options) in NAMED.items()},
+    **{f"made-{name}": (MADE, path, options) for name, (path, options) in NAMED.items()},
+}
+EPISODES = {
     "plain": [plain(0, 5), plain(100, 3, "truncated"), plain(200, 2, "open"), plain(300, 1), plain(400, 8)],
     "nested": [nested(0, 5), nested(100, 3, "truncated"), nested(200, 6, "open"), nested(300, 2)],
     "bare": [bare(4), bare(2)],
@@ -102,10 +107,10 @@ MADE = {
 
 
 def source_of(name: str) -> Source:
-    if name in MADE:
-        return open_source(MADE[name])
-    path, options = REAL[name]
-    return open_source(path, **options)
+    if name in EPISODES:
+        return open_source(EPISODES[name])
+    sets, path, options = FILES[name]
+    return open_source(sets / path, **options)
 
 
 def holds(kind: str, source: Source) -> bool:
@@ -141,7 +146,7 @@ def assert_comes_back(source: Source, kind: str, folder: Path) -> Any:
     return target
 
 
-@pytest.mark.parametrize("name", [*REAL, *MADE])
+@pytest.mark.parametrize("name", [*FILES, *EPISODES])
 @pytest.mark.parametrize("kind", KINDS)
 def test_into_every_format_and_from_there_into_every_other(tmp_path: Path, name: str, kind: str) -> None:
     with source_of(name) as source:
@@ -155,9 +160,10 @@ def test_into_every_format_and_from_there_into_every_other(tmp_path: Path, name:
             assert_comes_back(again, other, tmp_path / f"second-{other}")
 
 
-def test_pictures_travel_as_files(tmp_path: Path) -> None:
+@BOTH
+def test_pictures_travel_as_files(sets: Any, tmp_path: Path) -> None:
     """Kept as JPEG from folder to buffer to folder, byte for byte; then pixels, where a format has no files."""
-    path, options = REAL["bridge"]
+    path, options = sets / "rlds/bridge_dataset", {"split": "train[:4]"}
     with open_source(path, **options, images="encoded") as source:
         files: list[Episode] = []
         convert(source, files, on_invalid="repair")
@@ -181,7 +187,7 @@ def test_pictures_travel_as_files(tmp_path: Path) -> None:
 
 def test_open_ends_are_mended_and_counted(tmp_path: Path) -> None:
     for kind in KINDS:
-        report, target = written(MADE["plain"], kind, tmp_path / kind)
+        report, target = written(EPISODES["plain"], kind, tmp_path / kind)
         assert report.repaired == {"last-missing": 1}
         ends = ["terminated", "truncated", "truncated", "terminated", "terminated"]
         found = [episode.end for episode in open_source(target)]

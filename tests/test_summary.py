@@ -13,7 +13,7 @@ from rlds2buf.core.spec import StepSpec, spec_of
 from rlds2buf.sources.base import Source
 from rlds2buf.summary import summarize
 from tests.buffers.numbered import episode
-from tests.data import DATA
+from tests.made import MADE
 
 
 class Items(Source):
@@ -58,7 +58,7 @@ def test_no_returns_without_one_reward_a_step(reward: object) -> None:
 
 
 def test_all_of_a_real_dataset() -> None:
-    with rlds2buf.open_source(DATA / "minari" / "cartpole" / "random-v0") as source:
+    with rlds2buf.open_source(MADE / "minari/cartpole/random-v0") as source:
         found = summarize(source)
         rows = [ep.num_steps for ep in source]
     assert found.episodes == len(rows) and found.steps == sum(rows)

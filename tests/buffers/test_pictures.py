@@ -21,7 +21,8 @@ from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from tests.buffers.compare import assert_same_nest
 from tests.buffers.pictures import SPEC, column, episode, file, pixels
-from tests.data import DATA, ROOT
+from tests.data import ROOT
+from tests.made import MADE
 
 
 def assert_pixels(data: Any) -> None:
@@ -328,7 +329,7 @@ def test_state_dicts_hold_plain_arrays() -> None:
     assert_pixels(again.all())
 
 
-BRIDGE = DATA / "rlds" / "bridge_dataset" / "1.0.0"
+BRIDGE = MADE / "rlds/bridge_dataset/1.0.0"
 
 
 def test_a_dataset_with_its_pictures_as_files(tmp_path: Path) -> None:

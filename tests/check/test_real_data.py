@@ -1,4 +1,4 @@
-"""What is wrong with the real datasets, and what repair makes of them."""
+"""What is wrong with the real datasets and with their stand-ins, and what repair makes of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlds2buf import Episode, convert, make_circular, open_source, validate
 from rlds2buf.check.continuity import ContinuityCheck, jump_rows, observation_matrix
 from rlds2buf.check.repair import repair
 from rlds2buf.check.report import Checker
-from tests.data import DATA
+from tests.made import BOTH
 
 FINDINGS = {
     "rlds/bridge_dataset": {"last-missing": 25},
@@ -37,19 +37,21 @@ FINDINGS = {
 GLUED = [path for path in FINDINGS if path.startswith(("d4rl/hopper", "d4rl/pen", "d4rl/antmaze"))]
 
 
+@BOTH
 @pytest.mark.parametrize("path", FINDINGS)
-def test_what_is_found(path):
-    with open_source(DATA / path) as source:
+def test_what_is_found(sets, path):
+    with open_source(sets / path) as source:
         report = validate(source)
         assert report.counts == FINDINGS[path], str(report)
         assert report.episodes == source.num_episodes and source.num_steps in (None, report.steps)
 
 
+@BOTH
 @pytest.mark.parametrize(
     "path, rows", [("rlds/bridge_dataset", {"last-missing": 25}), ("rlds/robomimic_ph", {"terminal-inside": 8})]
 )
-def test_what_repair_makes_clean(path, rows):
-    with open_source(DATA / path) as source:
+def test_what_repair_makes_clean(sets, path, rows):
+    with open_source(sets / path) as source:
         checker = Checker(source.spec)
         changed = sum((repair(episode)[1] for episode in source), Counter())
         assert changed == rows
@@ -63,27 +65,31 @@ def test_what_repair_makes_clean(path, rows):
         assert report.episodes == source.num_episodes and report.items == report.steps - report.episodes
 
 
-def test_robomimic_is_terminal_on_the_last_rows_where_the_task_is_solved():
-    with open_source(DATA / "rlds/robomimic_ph") as source:
+@BOTH
+def test_robomimic_is_terminal_on_the_last_rows_where_the_task_is_solved(sets):
+    with open_source(sets / "rlds/robomimic_ph") as source:
         assert [np.flatnonzero(ep.is_terminal).tolist() for ep in source] == [[*range(54, 59)], [*range(55, 60)]]
 
 
-def test_bridge_says_where_its_last_flag_should_be():
-    with open_source(DATA / "rlds/bridge_dataset") as source:
+@BOTH
+def test_bridge_says_where_its_last_flag_should_be(sets):
+    with open_source(sets / "rlds/bridge_dataset") as source:
         report = validate(source, limit=3)
     assert [(i.episode, i.step, i.path) for i in report.issues] == [(e, 9, "is_last") for e in range(3)]
     assert all(i.source.endswith("bridge_dataset-train.tfrecord-00000-of-00001") for i in report.issues)
 
 
-def test_door_is_cut_where_no_reset_took_place():
-    with open_source(DATA / "d4rl/door-human-v0.hdf5") as source:
+@BOTH
+def test_door_is_cut_where_no_reset_took_place(sets):
+    with open_source(sets / "d4rl/door-human-v0.hdf5") as source:
         issue = next(i for i in validate(source).issues if i.rule == "no-reset")
     assert (issue.episode, issue.step) == (1, 0)
 
 
+@BOTH
 @pytest.mark.parametrize("path", GLUED)
-def test_a_reset_that_lost_its_flag_is_found(path):
-    with open_source(DATA / path) as source:
+def test_a_reset_that_lost_its_flag_is_found(sets, path):
+    with open_source(sets / path) as source:
         parts = [
             observation_matrix(ep)[:-1] if ep.metadata.get("placeholder_final_row") else observation_matrix(ep)
             for ep in source
@@ -92,9 +98,10 @@ def test_a_reset_that_lost_its_flag_is_found(path):
     assert jump_rows(glued).tolist() == [len(parts[0])]
 
 
+@BOTH
 @pytest.mark.parametrize("path", ["d4rl/pen-human-v1.hdf5", "d4rl/antmaze-umaze-v0.hdf5", "minari/pendulum/random-v0"])
-def test_an_episode_that_a_time_limit_cut_in_two_is_found(path):
-    with open_source(DATA / path) as source:
+def test_an_episode_that_a_time_limit_cut_in_two_is_found(sets, path):
+    with open_source(sets / path) as source:
         rows = observation_matrix(next(iter(source)))
     half = len(rows) * 3 // 4
     check = ContinuityCheck()

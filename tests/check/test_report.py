@@ -11,7 +11,8 @@ from rlds2buf.check import rules
 from rlds2buf.check.report import Checker, Issue, ValidationReport, issue_of
 from rlds2buf.check.rules import RULES
 from tests.check.episodes import Listed, flags, good
-from tests.data import DATA, ROOT
+from tests.data import ROOT
+from tests.made import MADE
 
 
 def test_good_episodes_have_no_findings():
@@ -170,12 +171,12 @@ def test_several_rules_in_one_episode_are_all_found():
 
 
 def test_whatever_opens_as_a_source_is_validated():
-    path = DATA / "d4rl" / "hopper_medium-v2.hdf5"
+    path = MADE / "d4rl/hopper_medium-v2.hdf5"
     with open_source(path) as source:
         opened = validate(source)
     assert validate(path).to_json() == validate(str(path)).to_json() == opened.to_json()
     assert validate(path, limit=1).episodes == 1 and validate(path, format="d4rl", infos=False).ok
-    rlds = DATA / "rlds" / "d4rl_mujoco_hopper" / "v2-medium"
+    rlds = MADE / "rlds/d4rl_mujoco_hopper/v2-medium"
     assert validate(rlds, split="train[1:]").episodes == 1
     assert validate([good(30, "terminated", seed=0)]).steps == 30
     assert len(validate([[{"observation": 0.0}, {"observation": 1.0}]]).counts) > 0
@@ -187,7 +188,7 @@ def test_validate_says_what_is_no_source():
     with pytest.raises(errors.SourceNotFound, match="no such file or directory"):
         validate("no-such-file")
     with pytest.raises(TypeError, match="takes no option 'nonsense'"):
-        validate(DATA / "d4rl" / "hopper_medium-v2.hdf5", nonsense=1)
+        validate(MADE / "d4rl/hopper_medium-v2.hdf5", nonsense=1)
     with open_source([good(30, "terminated", seed=0)]) as source:
         with pytest.raises(ValueError, match="not for an opened source"):
             validate(source, split="train")

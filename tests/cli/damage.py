@@ -13,10 +13,11 @@ import h5py
 import numpy as np
 
 from tests.data import DATA
+from tests.made import MADE
 
 __all__ = ["DAMAGES", "rlds_copy", "tfrecord"]
 
-HOPPER = DATA / "rlds" / "d4rl_mujoco_hopper" / "v2-medium" / "1.2.0"
+HOPPER = MADE / "rlds/d4rl_mujoco_hopper/v2-medium/1.2.0"
 SHARD = "d4rl_mujoco_hopper-train.tfrecord-00000-of-00001"
 
 
@@ -90,25 +91,23 @@ def hdf5_without_actions(folder: Path) -> Path:
 
 def truncated_hdf5(folder: Path) -> Path:
     path = folder / "cut.hdf5"
-    path.write_bytes((DATA / "d4rl" / "hopper_medium.hdf5").read_bytes()[:5000])
+    path.write_bytes((MADE / "d4rl/hopper_medium.hdf5").read_bytes()[:5000])
     return path
 
 
 def minari_without_metadata(folder: Path) -> Path:
     target = folder / "random-v0"
     (target / "data").mkdir(parents=True)
-    shutil.copyfile(
-        DATA / "minari" / "cartpole" / "random-v0" / "data" / "main_data.hdf5", target / "data" / "main_data.hdf5"
-    )
+    shutil.copyfile(MADE / "minari/cartpole/random-v0/data/main_data.hdf5", target / "data" / "main_data.hdf5")
     return target
 
 
 def robosuite(folder: Path) -> Path:
-    return DATA / "negative" / "robosuite-wipe-demo.hdf5"
+    return DATA / "negative/robosuite-wipe-demo.hdf5"
 
 
 def tf_agents_records(folder: Path) -> Path:
-    return DATA / "negative" / "antmaze-medium-play-v0_0.tfrecord"
+    return DATA / "negative/antmaze-medium-play-v0_0.tfrecord"
 
 
 def nothing(folder: Path) -> Path:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import select
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import pytest
 from rlds2buf.cli.main import main
 from tests.data import ROOT
 
-__all__ = ["Result", "run", "start"]
+__all__ = ["Result", "first_line", "run", "start", "wait_for"]
 
 
 @dataclasses.dataclass
@@ -52,3 +55,22 @@ def start(*arguments: object, cwd: Path | None = None, **options: Any) -> subpro
         text=True,
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
     )
+
+
+def wait_for(happened: Callable[[], object], process: subprocess.Popen[Any]) -> None:
+    """Until it has happened; a minute at most, and only while the process runs."""
+    end = time.monotonic() + 60
+    while not happened():
+        assert process.poll() is None, f"it ended too early, with {process.returncode}"
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.005)
+
+
+def first_line(process: subprocess.Popen[str], most: float = 120) -> str:
+    """What a process says first, within so many seconds; one that says nothing is killed."""
+    assert process.stdout is not None
+    line = process.stdout.readline() if select.select([process.stdout], [], [], most)[0] else ""
+    if not line:
+        process.kill()
+        pytest.fail(f"it said nothing: {process.communicate(timeout=60)}")
+    return line

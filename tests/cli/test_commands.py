@@ -10,11 +10,11 @@ import rlds2buf
 from rlds2buf.cli.main import cli
 from rlds2buf.sources.formats import FORMATS
 from tests.cli.run import run
-from tests.data import DATA
+from tests.made import MADE
 
-HOPPER = DATA / "d4rl" / "hopper_medium-v2.hdf5"
-BRIDGE = DATA / "rlds" / "bridge_dataset"
-CARTPOLE = DATA / "minari" / "cartpole" / "random-v0"
+HOPPER = MADE / "d4rl/hopper_medium-v2.hdf5"
+BRIDGE = MADE / "rlds/bridge_dataset"
+CARTPOLE = MADE / "minari/cartpole/random-v0"
 Capture = pytest.CaptureFixture[str]
 
 
@@ -109,14 +109,14 @@ class TestValidate:
         assert text.code == 1 and "episode 0, step 9, is_last" in text.out
 
     def test_warnings_are_allowed(self, capsys: Capture) -> None:
-        result = run(capsys, "validate", DATA / "d4rl" / "door-human-v0.hdf5", "--json")
+        result = run(capsys, "validate", MADE / "d4rl/door-human-v0.hdf5", "--json")
         assert result.code == 0 and result.json["warnings"] == 2
 
 
 class TestConvertAndSample:
     @pytest.mark.parametrize(
         ("path", "transitions"),
-        [(HOPPER, 911), (DATA / "rlds" / "d4rl_mujoco_hopper" / "v2-medium", 911), (CARTPOLE, None)],
+        [(HOPPER, 911), (MADE / "rlds/d4rl_mujoco_hopper/v2-medium", 911), (CARTPOLE, None)],
         ids=["d4rl", "rlds", "minari"],
     )
     def test_a_dataset_becomes_a_buffer_that_samples(
@@ -147,7 +147,7 @@ class TestConvertAndSample:
         assert "observation" in text and "float32[4, 11]" in text
 
     def test_split(self, tmp_path: Path, capsys: Capture) -> None:
-        path = DATA / "rlds" / "d4rl_mujoco_hopper" / "v2-medium"
+        path = MADE / "rlds/d4rl_mujoco_hopper/v2-medium"
         assert run(capsys, "convert", path, tmp_path / "b", "--split", "train[1:]", "--json").json["items"] == 441
 
     def test_on_invalid(self, tmp_path: Path, capsys: Capture) -> None:
@@ -162,7 +162,7 @@ class TestConvertAndSample:
         assert text.code == 1 and text.out == "" and "last-missing 25" in text.err
 
     def test_final_transition(self, tmp_path: Path, capsys: Capture) -> None:
-        path = DATA / "rlds" / "robomimic_ph"
+        path = MADE / "rlds/robomimic_ph"
         how = ("--on-invalid", "repair", "--json")
         dropped = run(capsys, "convert", path, tmp_path / "a", *how).json
         kept = run(capsys, "convert", path, tmp_path / "b", "--final-transition", "keep", *how).json

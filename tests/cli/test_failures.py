@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -21,11 +22,12 @@ import rlds2buf
 from rlds2buf import errors
 from rlds2buf.cli import failures
 from tests.cli.damage import DAMAGES
-from tests.cli.run import run, start
-from tests.data import DATA, ROOT
+from tests.cli.run import run, start, wait_for
+from tests.data import ROOT
+from tests.made import MADE
 
-HOPPER = DATA / "d4rl" / "hopper_medium-v2.hdf5"
-BRIDGE = DATA / "rlds" / "bridge_dataset"
+HOPPER = MADE / "d4rl/hopper_medium-v2.hdf5"
+BRIDGE = MADE / "rlds/bridge_dataset"
 Capture = pytest.CaptureFixture[str]
 
 
@@ -333,7 +335,7 @@ class TestProgress:
         process = start("convert", long_file, tmp_path / "out", "--json", stderr=child_end)
         os.close(child_end)
         shown = b""
-        while True:
+        while select.select([main_end], [], [], 60)[0]:
             try:
                 block = os.read(main_end, 4096)
             except OSError:  # the child has closed its end
@@ -351,15 +353,6 @@ class TestProgress:
         process = start("convert", long_file, tmp_path / "out")
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0 and err == "" and "8,000" in out
-
-
-def wait_for(happened: Callable[[], object], process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
-    """Until it has happened; a minute at most, and only while the process runs."""
-    end = time.monotonic() + 60
-    while not happened():
-        assert process.poll() is None, "it ended too early"
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 class TestErrors:

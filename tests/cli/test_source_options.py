@@ -16,12 +16,13 @@ from rlds2buf.cli.command import SectionOption, spread
 from rlds2buf.cli.main import cli
 from rlds2buf.cli.source_options import OPTIONS
 from tests.cli.run import run, start
-from tests.data import DATA, ROOT
+from tests.data import ROOT
+from tests.made import MADE
 
-HOPPER = DATA / "d4rl" / "hopper_medium-v2.hdf5"
-RANDOM = DATA / "d4rl" / "hopper_random-v1.hdf5"
-CARTPOLE = DATA / "minari" / "cartpole" / "random-v0"
-BRIDGE = DATA / "rlds" / "bridge_dataset"
+HOPPER = MADE / "d4rl/hopper_medium-v2.hdf5"
+RANDOM = MADE / "d4rl/hopper_random-v1.hdf5"
+CARTPOLE = MADE / "minari/cartpole/random-v0"
+BRIDGE = MADE / "rlds/bridge_dataset"
 Capture = pytest.CaptureFixture[str]
 COMMANDS = ("inspect", "validate", "convert", "push", "serve")
 

@@ -42,7 +42,7 @@ class Proxy:
         self._done.set()
         self.cut()
         for thread in self._threads:
-            thread.join()
+            thread.join(timeout=30)
         self._listener.close()
 
     def _accept(self) -> None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.data import DATA
 from tests.full.quiet import tf, tfds
+from tests.made import MADE
 
-SHARED = {
-    "bridge": "bridge_dataset/1.0.0",
-    "hopper-v0": "d4rl_mujoco_hopper/v0-medium/1.2.0",
-    "hopper-v2": "d4rl_mujoco_hopper/v2-medium/1.2.0",
-    "cartpole": "rlu_control_suite/cartpole_swingup/1.0.0",
-    "robomimic": "robomimic_ph/lift_ph_low_dim/1.0.1",
+PATHS = {
+    "bridge": "rlds/bridge_dataset/1.0.0",
+    "hopper-v0": "rlds/d4rl_mujoco_hopper/v0-medium/1.2.0",
+    "hopper-v2": "rlds/d4rl_mujoco_hopper/v2-medium/1.2.0",
+    "cartpole": "rlds/rlu_control_suite/cartpole_swingup/1.0.0",
+    "robomimic": "rlds/robomimic_ph/lift_ph_low_dim/1.0.1",
 }
+NAMES = (*PATHS, *(f"made-{name}" for name in PATHS))
+"""Real datasets, and their stand-ins."""
 
 
 def columns(rows: int, start: float = 0.0, **changes: Any) -> dict[str, Any]:
@@ -48,15 +52,24 @@ def step_lists(episodes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     ]
 
 
+def folder(name: str) -> Path:
+    """Where a dataset lies; the test is skipped where it is absent."""
+    return MADE / PATHS[name.removeprefix("made-")] if name.startswith("made-") else DATA / PATHS[name]
+
+
+def is_there(name: str) -> bool:
+    return name.startswith("made-") or DATA.has(PATHS[name])
+
+
 @functools.cache
-def shared(name: str) -> Any:
-    """A real dataset as TFDS reads it."""
-    return tfds.builder_from_directory(str(DATA / "rlds" / SHARED[name])).as_dataset(split="train")
+def loaded(name: str) -> Any:
+    """A dataset as TFDS reads it."""
+    return tfds.builder_from_directory(str(folder(name))).as_dataset(split="train")
 
 
 @functools.cache
 def mended(name: str) -> Any:
-    """A real dataset in the form that TF-Agents' util can convert: flat, flags right, float32 discounts."""
+    """A dataset in the form that TF-Agents' util can convert: flat, flags right, float32 discounts."""
 
     def mend_episode(episode: dict[str, Any]) -> dict[str, Any]:
         count = episode["steps"].reduce(tf.constant(0, tf.int64), lambda n, _: n + 1)
@@ -78,4 +91,4 @@ def mended(name: str) -> Any:
 
         return {"steps": episode["steps"].enumerate().map(mend_step)}
 
-    return shared(name).map(mend_episode)
+    return loaded(name).map(mend_episode)

@@ -56,6 +56,7 @@ class ServerProcess:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.full.server_main", json.dumps(config)],
             cwd=ROOT,
+            stdin=subprocess.PIPE,
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -76,9 +77,10 @@ class ServerProcess:
         """SIGKILL."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
-            assert self._process.stdout is not None
+            self._process.wait(timeout=60)
+            assert self._process.stdout is not None and self._process.stdin is not None
             self._process.stdout.close()
+            self._process.stdin.close()
             self._process = None
 
     def stop(self) -> None:

@@ -8,12 +8,11 @@ import shutil
 import pytest
 
 from rlds2buf.sources.rlds_dir import RldsDirSource
-from tests.data import DATA
+from tests.data import RLDS
 from tests.full.quiet import tf, tfds
 from tests.full.test_rlds_dir import IN_ORDER, SyntheticRlds
 from tests.full.tfds_compare import assert_same_dataset
-
-FOLDERS = sorted(path.parent for path in (DATA / "rlds").glob("**/features.json"))
+from tests.made import BOTH
 
 
 def convert(folder, target):
@@ -32,17 +31,15 @@ def convert(folder, target):
     return target
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: "-".join(folder.parts[-3:-1]))
-def test_converted_by_tfds(folder, tmp_path):
+@BOTH
+@pytest.mark.parametrize("name", RLDS)
+def test_converted_by_tfds(sets, name, tmp_path):
+    folder = sets / name
     converted = convert(folder, tmp_path / "converted")
     source = RldsDirSource(converted)
     assert source.details()["file_format"] == "array_record"
     dataset = tfds.builder_from_directory(folder).as_dataset(split="train")
     assert assert_same_dataset(source, dataset) > 100
-
-
-def test_folders_are_there():
-    assert len(FOLDERS) == 5
 
 
 @pytest.mark.parametrize("split", ["train", "test[1:]"])

@@ -235,10 +235,11 @@ def test_a_rate_limiter_that_waits_for_a_reader(server):
         for _ in client.sample("blocked", num_samples=49, emit_timesteps=False):
             time.sleep(0.01)
 
-    reader = threading.Thread(target=read)
+    reader = threading.Thread(target=read, daemon=True)
     reader.start()
     report = push(episodes(50), server.address, "blocked", timeout=5)
-    reader.join()
+    reader.join(timeout=60)
+    assert not reader.is_alive()
     assert report.items == report.acknowledged == 49
 
 
@@ -368,7 +369,7 @@ def test_something_else_listens(greeting):
                 push(episodes(5), f"localhost:{listener.getsockname()[1]}", "plain", timeout=1)
         finally:
             done.set()
-            thread.join()
+            thread.join(timeout=30)
         assert time.monotonic() - start < 15
 
 

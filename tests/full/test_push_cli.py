@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -18,15 +17,16 @@ import rlds2buf
 from rlds2buf.cli import reverb_arguments
 from rlds2buf.sinks.reverb_patterns import PATTERN_OPTIONS, PATTERNS
 from rlds2buf.sinks.reverb_tables import SELECTORS
-from tests.cli.run import run, start
-from tests.data import DATA, ROOT
+from tests.cli.run import first_line, run, start, wait_for
+from tests.data import ROOT
 from tests.full.quiet import reverb, reverb_utils, tf_agents_rlds_to_reverb
-from tests.full.rlds_data import SHARED, mended
+from tests.full.rlds_data import folder, mended
 from tests.full.servers import ServerProcess
+from tests.made import MADE
 
-CARTPOLE = DATA / "rlds" / SHARED["cartpole"]
-HOPPER = DATA / "d4rl" / "hopper_medium-v2.hdf5"
-BRIDGE = DATA / "rlds" / SHARED["bridge"]
+CARTPOLE = folder("made-cartpole")
+HOPPER = MADE / "d4rl/hopper_medium-v2.hdf5"
+BRIDGE = folder("made-bridge")
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +138,7 @@ print(code, sorted({{"tensorflow", "reverb", "tf_agents", "tensorflow_datasets",
 def test_push_to_a_server_that_stops_ends(server):
     process = start("push", HOPPER, "--server", server.address, "--table", "blocked", "--timeout", "2")
     client = reverb.Client(server.address)
-    while client.server_info()["blocked"].current_size < 3:
-        time.sleep(0.02)
+    wait_for(lambda: client.server_info()["blocked"].current_size >= 3, process)
     server.stop()
     begun = time.monotonic()
     try:
@@ -153,8 +152,7 @@ def test_push_to_a_server_that_stops_ends(server):
 def test_push_that_is_interrupted_ends(server):
     process = start("push", HOPPER, "--server", server.address, "--table", "blocked too")
     client = reverb.Client(server.address)
-    while client.server_info()["blocked too"].current_size < 3:
-        time.sleep(0.02)
+    wait_for(lambda: client.server_info()["blocked too"].current_size >= 3, process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130 and "Traceback" not in err
@@ -200,12 +198,7 @@ def test_convert_to_a_checkpoint(capsys, tmp_path):
 class TestServe:
     def begin(self, *arguments):
         process = start("serve", *arguments)
-        readable, _, _ = select.select([process.stdout], [], [], 120)
-        line = process.stdout.readline() if readable else ""
-        if not line:
-            process.kill()
-            pytest.fail(f"serve said nothing: {process.communicate()}")
-        return process, line
+        return process, first_line(process)
 
     def end(self, process, number=signal.SIGINT):
         process.send_signal(number)
@@ -234,8 +227,8 @@ class TestServe:
 
     def test_tf_agents_own_util_takes_the_table(self, tmp_path):
         # What TF-Agents compares is the signature; the data are flattened so that its util can read them.
-        dataset = mended("hopper-v2")
-        process, line = self.begin(DATA / "rlds" / SHARED["hopper-v2"], "--max-size", "5000", "--json")
+        dataset = mended("made-hopper-v2")
+        process, line = self.begin(folder("made-hopper-v2"), "--max-size", "5000", "--json")
         found = json.loads(line)
         client = reverb.Client(found["address"])
         before = client.server_info()["replay"].current_size
@@ -248,8 +241,7 @@ class TestServe:
     def test_as_text(self):
         process, line = self.begin(HOPPER, "--max-size", "100", "--sequence-length", "5")
         assert line.startswith(f"{HOPPER} -> reverb://localhost:")
-        while not line.startswith("serving table replay at localhost:"):
-            line = process.stdout.readline()
+        line = next(line for line in process.stdout if line.startswith("serving table replay at localhost:"))
         address = line.split()[4].rstrip(";")
         assert reverb.Client(address).server_info()["replay"].current_size == 100
         assert self.end(process)[0] == 0

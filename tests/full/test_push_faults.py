@@ -110,9 +110,12 @@ def push_and_die(items: int, *arguments: Any, **options: Any) -> int:
             os._exit(0)
         except BaseException:
             os._exit(1)
-    wait_for_items(arguments[1], items, arguments[2])
-    os.kill(child, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        wait_for_items(arguments[1], items, arguments[2])
+    finally:
+        os.kill(child, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return code
 
 
 def test_a_client_killed_at_any_moment_goes_on_where_it_was(server, tmp_path):

@@ -10,10 +10,9 @@ import pytest
 
 from rlds2buf import Episode, EpisodeError, push
 from rlds2buf.sinks.reverb_patterns import make_pattern
-from tests.data import DATA
 from tests.full.pushed import contents, episodes, expected, items_in_order
 from tests.full.quiet import reverb, reverb_replay_buffer, reverb_utils, tensor_spec, tf, tf_agents_rlds_to_reverb
-from tests.full.rlds_data import SHARED, columns, mended, shared, step_lists
+from tests.full.rlds_data import NAMES, columns, folder, loaded, mended, step_lists
 from tests.full.rlds_data import dataset as flat_dataset
 from tests.full.servers import ServerProcess
 
@@ -143,7 +142,7 @@ def as_steps(dataset: Any) -> list[list[dict[str, Any]]]:
     return [list(episode["steps"].as_numpy_iterator()) for episode in dataset]
 
 
-@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("name", NAMES)
 def test_real_data_give_the_items_that_tf_agents_makes(server, name):
     dataset = mended(name)
     want = theirs(server, dataset)
@@ -152,25 +151,25 @@ def test_real_data_give_the_items_that_tf_agents_makes(server, name):
     assert contents(got) == contents(want)
 
 
-@pytest.mark.parametrize("name", ["hopper-v0", "hopper-v2", "cartpole"])
+@pytest.mark.parametrize("name", [name for name in NAMES if "hopper" in name or "cartpole" in name])
 def test_where_the_data_hold_the_discount_no_option_is_needed(server, name):
     dataset = mended(name)
     assert contents(ours(server, as_steps(dataset))) == contents(theirs(server, dataset))
 
 
-@pytest.mark.parametrize("name", ["hopper-v0", "hopper-v2"])
+@pytest.mark.parametrize("name", [name for name in NAMES if "hopper" in name])
 def test_folders_as_they_are(server, name):
     """What TF-Agents makes of a dataset as TFDS reads it, and we of its folder."""
-    got = ours(server, DATA / "rlds" / SHARED[name])
-    assert contents(got) == contents(theirs(server, shared(name)))
+    got = ours(server, folder(name))
+    assert contents(got) == contents(theirs(server, loaded(name)))
 
 
-@pytest.mark.parametrize("name", ["bridge", "robomimic"])
+@pytest.mark.parametrize("name", [name for name in NAMES if "bridge" in name or "robomimic" in name])
 def test_folders_that_neither_takes(server, name):
     with pytest.raises((tf.errors.InvalidArgumentError, TypeError)):
-        theirs(server, shared(name))
+        theirs(server, loaded(name))
     with pytest.raises(EpisodeError):
-        ours(server, DATA / "rlds" / SHARED[name])
+        ours(server, folder(name))
 
 
 def test_datasets_that_only_differ_in_their_values_are_two(server):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.cli.run import first_line
 from tests.data import ROOT
 from tests.full.quiet import reverb
 
@@ -36,8 +37,7 @@ def test_serve_then_push(tmp_path: Path) -> None:
     subprocess.run(demo, check=True, timeout=120, capture_output=True, **how)
     server = subprocess.Popen([*serve, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **how)
     try:
-        assert server.stdout is not None
-        served = json.loads(server.stdout.readline())
+        served = json.loads(first_line(server))
         done = subprocess.run([*push, "--json"], capture_output=True, text=True, timeout=120, **how)
         assert done.returncode == 0, done.stderr
         pushed = json.loads(done.stdout)

@@ -12,10 +12,10 @@ from rlds2buf.sinks.reverb_patterns import make_pattern
 from rlds2buf.sinks.reverb_tables import TableSpec
 from tests.full.pushed import episodes
 from tests.full.quiet import reverb, tensor_spec, tf, tf_agents_rlds_to_reverb
-from tests.full.rlds_data import SHARED, columns, dataset, mended, step_lists
+from tests.full.rlds_data import NAMES, columns, dataset, mended, step_lists
 
 
-@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_spec_is_tf_agents_own(name):
     data = mended(name)
     theirs = tf_agents_rlds_to_reverb.create_trajectory_data_spec(data)

@@ -10,11 +10,10 @@ from rlds2buf.core.spec import FieldSpec
 from rlds2buf.sources.rlds_dataset import RldsDatasetSource
 from rlds2buf.sources.rlds_dir import RldsDirSource
 from tests.contracts.source import SourceContract, assert_same_episode
-from tests.data import DATA
+from tests.data import RLDS
 from tests.full.quiet import tf, tfds
 from tests.full.tfds_compare import assert_same_dataset
-
-FOLDERS = sorted(path.parent for path in (DATA / "rlds").glob("**/features.json"))
+from tests.made import BOTH
 
 
 def steps(length: int, number: int = 0) -> tf.data.Dataset:
@@ -51,8 +50,10 @@ class TestContract(SourceContract):
         return lambda: monkeypatch.setattr(self, "dataset", episodes([3, 1]))
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: "-".join(folder.parts[-3:-1]))
-def test_real_datasets_are_equal_step_by_step_and_to_the_folder(folder):
+@BOTH
+@pytest.mark.parametrize("name", RLDS)
+def test_datasets_are_equal_step_by_step_and_to_the_folder(sets, name):
+    folder = sets / name
     dataset = tfds.builder_from_directory(folder).as_dataset(split="train")
     source, direct = RldsDatasetSource(dataset), RldsDirSource(folder)
     assert assert_same_dataset(source, dataset) > 100

@@ -9,23 +9,21 @@ import numpy as np
 import pytest
 
 from rlds2buf.sources.rlds_dir import RldsDirSource
-from tests.data import DATA
+from tests.data import RLDS
 from tests.full.quiet import tf, tfds
 from tests.full.tfds_compare import assert_same_dataset
+from tests.made import BOTH
 
 F = tfds.features
-FOLDERS = sorted(path.parent for path in (DATA / "rlds").glob("**/features.json"))
 IN_ORDER = tfds.ReadConfig(interleave_cycle_length=1)
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: "-".join(folder.parts[-3:-1]))
-def test_real_datasets_are_equal(folder):
+@BOTH
+@pytest.mark.parametrize("name", RLDS)
+def test_datasets_are_equal(sets, name):
+    folder = sets / name
     dataset = tfds.builder_from_directory(folder).as_dataset(split="train")
     assert assert_same_dataset(RldsDirSource(folder), dataset) > 100
-
-
-def test_all_real_datasets_are_there():
-    assert len(FOLDERS) == 5
 
 
 LENGTHS = [3, 1, 5, 2, 4, 1, 3]

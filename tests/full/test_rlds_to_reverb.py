@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from rlds2buf import Episode, errors, open_source, rlds_to_reverb
 from rlds2buf.rlds_to_reverb import convert_rlds_to_trajectories, create_trajectory_data_spec
 from rlds2buf.rlds_to_reverb_tables import FAULTS, pair_tables
-from tests.data import DATA, GOLDEN
+from tests.data import GOLDEN
 from tests.full.quiet import tensor_spec, tf, tf_agents_rlds_to_reverb
-from tests.full.rlds_data import SHARED, columns, dataset, mended, shared, step_lists
+from tests.full.rlds_data import NAMES, columns, dataset, folder, loaded, mended, step_lists
 from tests.reference import frames as reference
 
 CASES = json.loads((GOLDEN / "rlds_pairs.json").read_text())["cases"]
@@ -133,7 +133,7 @@ def test_golden_table_transition_discounts(case: dict[str, Any], golden_streams:
 # --- against TF-Agents on real data ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("name", NAMES)
 def test_real_data_as_tf_agents_converts_them(name: str) -> None:
     data = mended(name)
     theirs = tf_agents_rlds_to_reverb.convert_rlds_to_trajectories(data)
@@ -144,6 +144,7 @@ def test_real_data_as_tf_agents_converts_them(name: str) -> None:
     assert_same(in_batches(ours), in_batches(theirs))
 
 
+@pytest.mark.parametrize("prefix", ["", "made-"])
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -154,14 +155,15 @@ def test_real_data_as_tf_agents_converts_them(name: str) -> None:
         ("robomimic", r"Terminal step must be the last step of an episode\. \(episode 0, step \d+\)"),
     ],
 )
-def test_real_data_with_wrong_flags_say_where(name: str, message: str) -> None:
+def test_real_data_with_wrong_flags_say_where(prefix: str, name: str, message: str) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        rows_of(convert_rlds_to_trajectories(shared(name)).batch(1024))
+        rows_of(convert_rlds_to_trajectories(loaded(prefix + name)).batch(1024))
 
 
-def test_nested_real_data_are_split_leaf_by_leaf() -> None:
-    ours = in_batches(convert_rlds_to_trajectories(shared("cartpole")))
-    steps = [step for episode in shared("cartpole") for step in episode["steps"].as_numpy_iterator()]
+@pytest.mark.parametrize("name", ["cartpole", "made-cartpole"])
+def test_nested_data_are_split_leaf_by_leaf(name: str) -> None:
+    ours = in_batches(convert_rlds_to_trajectories(loaded(name)))
+    steps = [step for episode in loaded(name) for step in episode["steps"].as_numpy_iterator()]
     assert sorted(ours.observation) == ["position", "velocity"]
     for key in ours.observation:
         np.testing.assert_array_equal(ours.observation[key], [step["observation"][key] for step in steps])
@@ -438,13 +440,14 @@ def test_bad_arguments() -> None:
 # --- our own sources ----------------------------------------------------------------------------
 
 
-def test_paths_and_sources_give_what_tfds_gives() -> None:
-    expected = in_batches(convert_rlds_to_trajectories(shared("hopper-v2")))
-    path = DATA / "rlds" / SHARED["hopper-v2"]
+@pytest.mark.parametrize("name", ["hopper-v2", "made-hopper-v2"])
+def test_paths_and_sources_give_what_tfds_gives(name: str) -> None:
+    expected = in_batches(convert_rlds_to_trajectories(loaded(name)))
+    path = folder(name)
     assert_same(in_batches(convert_rlds_to_trajectories(path)), expected)
     with open_source(path) as source:
         assert_same(in_batches(convert_rlds_to_trajectories(source)), expected)
-        assert create_trajectory_data_spec(source) == create_trajectory_data_spec(shared("hopper-v2"))
+        assert create_trajectory_data_spec(source) == create_trajectory_data_spec(loaded(name))
 
 
 def test_episodes_and_columns_give_the_same_frames() -> None:

@@ -16,12 +16,12 @@ from rlds2buf.sinks.rlds_dir import RldsDirSink
 from rlds2buf.wire.example import parse_example
 from rlds2buf.wire.shards import number_of_shards, shard_lengths
 from rlds2buf.wire.tfrecord import read_records
-from tests.data import DATA
+from tests.data import D4RL, MINARI, RLDS
 from tests.full.quiet import tf, tfds
 from tests.full.tfds_compare import assert_same_dataset, assert_same_value, leaves, plain
+from tests.made import BOTH
 from tests.sinks.test_rlds_dir import ANY, anything, episode, write
 
-REAL = sorted((DATA / "rlds").rglob("features.json"))
 MARKERS = {("open_tail",), ("placeholder_final_row",)}
 
 
@@ -63,9 +63,11 @@ def test_every_kind_of_field_and_of_metadata(tmp_path: Path, images: str) -> Non
         assert got.dtype.kind in "OS" or want.dtype == got.dtype, path
 
 
-@pytest.mark.parametrize("path", sorted((DATA / "d4rl").glob("*.hdf5")), ids=lambda path: str(path.name))
-def test_d4rl_files(path: Path, tmp_path: Path) -> None:
+@BOTH
+@pytest.mark.parametrize("name", D4RL)
+def test_d4rl_files(sets: Any, name: str, tmp_path: Path) -> None:
     """What TFDS gives is what our reader gives, and that is what was in the file (tests/sinks)."""
+    path = sets / name
     convert(path, tmp_path / "out", to="rlds")
     source = open_source(tmp_path / "out")
     steps = 0
@@ -79,13 +81,15 @@ def test_d4rl_files(path: Path, tmp_path: Path) -> None:
     assert steps == sum(one.num_steps for one in open_source(path))
 
 
-@pytest.mark.parametrize("path", REAL, ids=lambda path: str(path.parts[-3]))
-def test_rlds_datasets_written_again(path: Path, tmp_path: Path) -> None:
+@BOTH
+@pytest.mark.parametrize("name", RLDS)
+def test_rlds_datasets_written_again(sets: Any, name: str, tmp_path: Path) -> None:
     """Everything that TFDS reads of the one it reads of the other, the files of pictures included."""
-    source = open_source(path.parent).encoded()
+    path = sets / name
+    source = open_source(path).encoded()
     write(list(source), tmp_path / "again", source.spec)
     steps = 0
-    for mine, theirs in zip(read(tmp_path / "again"), read(path.parent), strict=True):
+    for mine, theirs in zip(read(tmp_path / "again"), read(path), strict=True):
         for one, other in zip(mine["steps"], theirs["steps"], strict=True):
             assert_same_leaves(one, other)
             steps += 1
@@ -97,7 +101,7 @@ def test_rlds_datasets_written_again(path: Path, tmp_path: Path) -> None:
     raw = {"decoders": {"steps": tfds.decode.SkipDecoding()}}
     pictures = [place for place, field in source.spec.fields() if field.image is not None]
     assert len(pictures) == (4 if "bridge" in str(path) else 0)
-    for mine, theirs in zip(read(tmp_path / "again", **raw), read(path.parent, **raw), strict=True):
+    for mine, theirs in zip(read(tmp_path / "again", **raw), read(path, **raw), strict=True):
         one, other = dict(leaves(mine["steps"])), dict(leaves(theirs["steps"]))
         for place in pictures:
             assert one[place].numpy().tolist() == other[place].numpy().tolist()
@@ -111,8 +115,10 @@ def assert_same_leaves(mine: Any, theirs: Any) -> None:
         assert_same_value(got if isinstance(got, list | bytes) else np.asarray(got), other[path], str(path))
 
 
-@pytest.mark.parametrize("path", sorted((DATA / "minari").glob("*/*-v0")), ids=lambda path: str(path.parent.name))
-def test_minari_datasets(path: Path, tmp_path: Path) -> None:
+@BOTH
+@pytest.mark.parametrize("name", MINARI)
+def test_minari_datasets(sets: Any, name: str, tmp_path: Path) -> None:
+    path = sets / name
     convert(path, tmp_path / "out", to="rlds")
     builder = tfds.builder_from_directory(str(tmp_path / "out"))
     assert builder.info.metadata["rlds2buf"]["provenance"]["format"] == "minari"
@@ -158,9 +164,10 @@ def test_limits_of_shards_and_their_lengths() -> None:
 class TestAgainstTfdsOwnSerializer:
     """The same episodes through TFDS's features: records that hold the same."""
 
-    @pytest.mark.parametrize("path", sorted((DATA / "d4rl").glob("*.hdf5"))[:3], ids=lambda path: str(path.name))
-    def test_d4rl_episodes(self, path: Path, tmp_path: Path) -> None:
-        source = open_source(path)
+    @BOTH
+    @pytest.mark.parametrize("name", D4RL[:3])
+    def test_d4rl_episodes(self, sets: Any, name: str, tmp_path: Path) -> None:
+        source = open_source(sets / name)
         self.compare(list(source), source.spec, tmp_path / "out")
 
     def test_every_kind_of_field(self, tmp_path: Path) -> None:

@@ -24,9 +24,8 @@ from rlds2buf.core import nest
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.sources.minari_dir import MinariDirSource
 from rlds2buf.sources.spaces import space_specs
-from tests.data import DATA
-
-FOLDERS = sorted((DATA / "minari").glob("*/*-v0"))
+from tests.data import MINARI
+from tests.made import BOTH, MADE
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -89,8 +88,10 @@ def assert_as_minari(folder: Path) -> list[Episode]:
     return ours
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.parent.name)
-def test_real_folders(folder: Path, tmp_path: Path) -> None:
+@BOTH
+@pytest.mark.parametrize("name", MINARI)
+def test_folders(sets: Any, name: str, tmp_path: Path) -> None:
+    folder = sets / name
     copy = tmp_path / folder.name
     shutil.copytree(folder, copy, copy_function=shutil.copyfile)
     (copy / "data").chmod(0o755)
@@ -298,7 +299,8 @@ def test_specs_agree_with_the_space(name: str) -> None:
 
 
 def test_metadata_is_what_minari_reads() -> None:
-    for folder in FOLDERS:
+    for name in MINARI:
+        folder = MADE / name
         raw = MinariStorage.read_raw_metadata(folder / "data")
         details = open_source(folder).details()
         for key in ("dataset_id", "total_episodes", "total_steps", "algorithm_name", "minari_version"):

@@ -33,18 +33,24 @@ def contents(folder: Path) -> dict[str, bytes]:
 def count_events(source: str, target: Path) -> int:
     """How many operations a whole conversion takes."""
     reader, writer = os.pipe()
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         found = [0]
 
         def count(event: str, _: Any) -> None:
             found[0] += event in EVENTS
 
-        sys.addaudithook(count)
-        convert(source, target)
-        os.write(writer, str(found[0]).encode())
-        os._exit(0)
-    os.wait()
-    return int(os.read(reader, 100))
+        try:
+            sys.addaudithook(count)
+            convert(source, target)
+            os.write(writer, str(found[0]).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)  # else reading would wait for ever where the child wrote nothing
+    with open(reader, "rb") as told:
+        events = int(told.read())
+    os.waitpid(child, 0)
+    return events
 
 
 def main(source: str, folder: Path, seed: int, moments: int) -> dict[str, Any]:

@@ -34,10 +34,11 @@ from rlds2buf.sources.memory import MemorySource
 from rlds2buf.wire.shards import MIN_SHARD, number_of_shards, shard_lengths
 from tests.buffers.numbered import SPEC, episode
 from tests.contracts.sink import PROVENANCE, SinkContract, numbers
-from tests.data import DATA, ROOT
+from tests.data import D4RL, MINARI, RLDS, ROOT
+from tests.made import BOTH, MADE
 
-HOPPER = DATA / "d4rl" / "hopper_medium-v2.hdf5"
-BRIDGE = DATA / "rlds" / "bridge_dataset"
+HOPPER = MADE / "d4rl/hopper_medium-v2.hdf5"
+BRIDGE = MADE / "rlds/bridge_dataset"
 
 
 def assert_same(one: Episode, other: Episode) -> None:
@@ -182,8 +183,10 @@ class TestWhatComesBack:
         )
         assert open_source(tmp_path / "any").spec == ANY
 
-    @pytest.mark.parametrize("path", sorted((DATA / "d4rl").glob("*.hdf5")), ids=lambda path: str(path.name))
-    def test_d4rl_files(self, path: Path, tmp_path: Path) -> None:
+    @BOTH
+    @pytest.mark.parametrize("name", D4RL)
+    def test_d4rl_files(self, sets: Any, name: str, tmp_path: Path) -> None:
+        path = sets / name
         report = convert(path, tmp_path / "out", to="rlds")
         assert report.lost == {} and report.read == report.episodes == report.items
         source = open_source(path)
@@ -191,20 +194,21 @@ class TestWhatComesBack:
         for one, other in zip(source, back(tmp_path / "out"), strict=True):
             assert_same(one, other)
 
-    @pytest.mark.parametrize("path", sorted((DATA / "minari").glob("*/*-v0")), ids=lambda path: str(path.parent.name))
-    def test_minari_datasets(self, path: Path, tmp_path: Path) -> None:
+    @BOTH
+    @pytest.mark.parametrize("name", MINARI)
+    def test_minari_datasets(self, sets: Any, name: str, tmp_path: Path) -> None:
+        path = sets / name
         assert convert(path, tmp_path / "out", to="rlds").lost == {}
         source = open_source(path)
         assert open_source(tmp_path / "out").spec == source.spec
         for one, other in zip(source, back(tmp_path / "out"), strict=True):
             assert_same(one, other)
 
-    @pytest.mark.parametrize(
-        "path", sorted((DATA / "rlds").rglob("features.json")), ids=lambda path: str(path.parts[-3])
-    )
-    def test_rlds_datasets(self, path: Path, tmp_path: Path) -> None:
+    @BOTH
+    @pytest.mark.parametrize("name", RLDS)
+    def test_rlds_datasets(self, sets: Any, name: str, tmp_path: Path) -> None:
         """Pictures are files all the way."""
-        source = open_source(path.parent).encoded()
+        source = open_source(sets / name).encoded()
         assert write(list(source), tmp_path / "out", source.spec).lost() == {}
         copied = open_source(tmp_path / "out").encoded()
         assert copied.spec == source.spec

@@ -13,11 +13,11 @@ from rlds2buf import Episode, convert, open_source
 from rlds2buf.sinks.rlds_dir import RldsDirSink
 from rlds2buf.wire.tfrecord import read_records
 from tests.contracts.source import assert_same_episode
-from tests.data import DATA
+from tests.made import MADE
 
-HOPPER = DATA / "rlds/d4rl_mujoco_hopper/v2-medium/1.2.0"
-CARTPOLE = DATA / "rlds/rlu_control_suite/cartpole_swingup/1.0.0"
-BRIDGE = DATA / "rlds/bridge_dataset/1.0.0"
+HOPPER = MADE / "rlds/d4rl_mujoco_hopper/v2-medium/1.2.0"
+CARTPOLE = MADE / "rlds/rlu_control_suite/cartpole_swingup/1.0.0"
+BRIDGE = MADE / "rlds/bridge_dataset/1.0.0"
 
 
 def records(folder: Path) -> list[bytes]:

@@ -23,8 +23,8 @@ from rlds2buf.sources.buffer_dir import BufferDirSource
 from rlds2buf.sources.memory import MemorySource
 from tests.buffers.numbered import SPEC, episode, transitions
 from tests.contracts.source import MakeSource, SourceContract
-from tests.data import DATA
 from tests.differences import assert_only_lost, differences
+from tests.made import MADE
 
 
 def texts(*items: bytes) -> np.ndarray:
@@ -112,10 +112,10 @@ def test_other_buffers_of_episodes(tmp_path: Path, kind: str) -> None:
 
 def test_pictures_kept_as_files(tmp_path: Path) -> None:
     """Decoded unless asked for as they are; a damaged one spoils its episode only."""
-    with open_source(DATA / "rlds/bridge_dataset", split="train[:3]", images="encoded") as source:
+    with open_source(MADE / "rlds/bridge_dataset", split="train[:3]", images="encoded") as source:
         files = [ep.replace(is_last=np.arange(ep.num_steps) == ep.num_steps - 1, metadata={}) for ep in source]
         convert(MemoryOf(files, source.spec), tmp_path / "encoded")
-    with open_source(DATA / "rlds/bridge_dataset", split="train[:3]") as source:
+    with open_source(MADE / "rlds/bridge_dataset", split="train[:3]") as source:
         pixels = [ep.replace(is_last=np.arange(ep.num_steps) == ep.num_steps - 1, metadata={}) for ep in source]
         with open_source(tmp_path / "encoded") as kept:
             assert kept.spec == source.spec

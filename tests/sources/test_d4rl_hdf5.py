@@ -19,10 +19,9 @@ from rlds2buf.sources import d4rl_hdf5
 from rlds2buf.sources.d4rl_hdf5 import D4rlHdf5Source
 from rlds2buf.sources.rlds_dir import RldsDirSource
 from tests.contracts.source import MakeSource, SourceContract, assert_same_episode
-from tests.data import DATA
+from tests.data import D4RL
+from tests.made import BOTH, MADE
 from tests.reference import d4rl as naive
-
-FILES = sorted((DATA / "d4rl").glob("*.hdf5"))
 
 #: rows of each episode and how it ends
 FACTS = {
@@ -71,22 +70,30 @@ def assert_as_naive(source: D4rlHdf5Source, expected: list[list[naive.Row]]) -> 
 
 
 class TestRealFiles:
-    def test_every_file_is_in_the_table(self) -> None:
-        assert {path.stem for path in FILES} == set(FACTS)
+    """And their stand-ins."""
 
-    @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-    def test_lengths_and_ends(self, path: Path) -> None:
+    def test_every_file_is_in_the_table(self) -> None:
+        assert {f"d4rl/{name}.hdf5" for name in FACTS} == set(D4RL)
+
+    @BOTH
+    @pytest.mark.parametrize("name", FACTS)
+    def test_lengths_and_ends(self, sets: Any, name: str) -> None:
+        path = sets / f"d4rl/{name}.hdf5"
         episodes = list(D4rlHdf5Source(path))
-        lengths, ends = FACTS[path.stem]
+        lengths, ends = FACTS[name]
         assert [episode.num_steps for episode in episodes] == lengths
         assert [episode.end for episode in episodes] == ends
 
-    @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-    def test_as_read_step_by_step(self, path: Path) -> None:
+    @BOTH
+    @pytest.mark.parametrize("name", FACTS)
+    def test_as_read_step_by_step(self, sets: Any, name: str) -> None:
+        path = sets / f"d4rl/{name}.hdf5"
         assert_as_naive(D4rlHdf5Source(path), naive.episodes(naive.read_file(path)))
 
-    @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-    def test_dtypes_are_the_files(self, path: Path) -> None:
+    @BOTH
+    @pytest.mark.parametrize("name", FACTS)
+    def test_dtypes_are_the_files(self, sets: Any, name: str) -> None:
+        path = sets / f"d4rl/{name}.hdf5"
         columns = naive.read_file(path)
         for episode in D4rlHdf5Source(path):
             assert episode.observation.dtype == columns["observations"].dtype
@@ -97,8 +104,10 @@ class TestRealFiles:
             for name, column in episode.extras.get("infos", {}).items():
                 assert column.dtype == columns[f"infos/{name}"].dtype
 
-    @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-    def test_transitions_are_those_of_qlearning_dataset(self, path: Path) -> None:
+    @BOTH
+    @pytest.mark.parametrize("name", FACTS)
+    def test_transitions_are_those_of_qlearning_dataset(self, sets: Any, name: str) -> None:
+        path = sets / f"d4rl/{name}.hdf5"
         """But for a terminal's successor, which d4rl takes from the next episode, and the file's last row."""
         columns = naive.read_file(path)
         theirs = naive.qlearning_transitions(columns)
@@ -121,29 +130,33 @@ class TestRealFiles:
             if not mine[4]:
                 np.testing.assert_array_equal(mine[3], other[3])
 
+    @BOTH
     @pytest.mark.parametrize("name", ["hopper_medium-v2", "hopper_medium_replay-v1", "hopper_random-v1"])
-    def test_an_episodes_own_last_next_observation_ends_it(self, name: str) -> None:
-        columns = naive.read_file(DATA / "d4rl" / f"{name}.hdf5")
+    def test_an_episodes_own_last_next_observation_ends_it(self, sets: Any, name: str) -> None:
+        columns = naive.read_file(sets / f"d4rl/{name}.hdf5")
         ends = np.flatnonzero(columns["terminals"])
-        for end, episode in zip(ends, D4rlHdf5Source(DATA / "d4rl" / f"{name}.hdf5"), strict=True):
+        for end, episode in zip(ends, D4rlHdf5Source(sets / f"d4rl/{name}.hdf5"), strict=True):
             np.testing.assert_array_equal(episode.observation[-1], columns["next_observations"][end])
             assert "placeholder_final_row" not in episode.metadata
             assert episode.discount[-3:].tolist() == [1, 0, 0]
 
-    def test_without_them_a_terminal_gets_a_marked_row_of_zeros(self) -> None:
-        for episode in D4rlHdf5Source(DATA / "d4rl/hopper_medium.hdf5"):
+    @BOTH
+    def test_without_them_a_terminal_gets_a_marked_row_of_zeros(self, sets: Any) -> None:
+        for episode in D4rlHdf5Source(sets / "d4rl/hopper_medium.hdf5"):
             assert episode.metadata == {"placeholder_final_row": True}
             assert not episode.observation[-1].any() and not episode.action[-1].any()
             assert transitions(episode).reward[-1] == episode.reward[-2] != 0
 
-    def test_v0_is_what_tfds_makes_of_it(self) -> None:
-        theirs = RldsDirSource(DATA / "rlds/d4rl_mujoco_hopper/v0-medium")
-        for mine, other in zip(D4rlHdf5Source(DATA / "d4rl/hopper_medium.hdf5"), theirs, strict=True):
+    @BOTH
+    def test_v0_is_what_tfds_makes_of_it(self, sets: Any) -> None:
+        theirs = RldsDirSource(sets / "rlds/d4rl_mujoco_hopper/v0-medium")
+        for mine, other in zip(D4rlHdf5Source(sets / "d4rl/hopper_medium.hdf5"), theirs, strict=True):
             assert_same_episode(mine.replace(metadata={}), other.replace(metadata={}))
 
-    def test_v2_is_what_tfds_makes_of_it_but_for_its_bug(self) -> None:
-        source = D4rlHdf5Source(DATA / "d4rl/hopper_medium-v2.hdf5")
-        theirs = list(RldsDirSource(DATA / "rlds/d4rl_mujoco_hopper/v2-medium"))
+    @BOTH
+    def test_v2_is_what_tfds_makes_of_it_but_for_its_bug(self, sets: Any) -> None:
+        source = D4rlHdf5Source(sets / "d4rl/hopper_medium-v2.hdf5")
+        theirs = list(RldsDirSource(sets / "rlds/d4rl_mujoco_hopper/v2-medium"))
         mine = list(source)
         assert len(mine) == len(theirs) == 2
         for own, other in zip(mine, theirs, strict=True):
@@ -159,29 +172,33 @@ class TestRealFiles:
         assert (theirs[0].observation[-1] != mine[0].observation[-1]).any()
         np.testing.assert_array_equal(theirs[1].observation, mine[1].observation)
 
-    def test_metadata_is_shared_not_copied(self) -> None:
-        one, other = D4rlHdf5Source(DATA / "d4rl/hopper_medium-v2.hdf5")
+    @BOTH
+    def test_metadata_is_shared_not_copied(self, sets: Any) -> None:
+        one, other = D4rlHdf5Source(sets / "d4rl/hopper_medium-v2.hdf5")
         assert one.metadata["policy"]["nonlinearity"] == b"relu"
         assert one.metadata["policy"]["fc0"]["weight"].shape == (256, 11)
         assert one.metadata["policy"]["fc0"]["weight"] is other.metadata["policy"]["fc0"]["weight"]
 
-    def test_details(self) -> None:
-        details = D4rlHdf5Source(DATA / "d4rl/hopper_medium-v2.hdf5").details()
+    @BOTH
+    def test_details(self, sets: Any) -> None:
+        details = D4rlHdf5Source(sets / "d4rl/hopper_medium-v2.hdf5").details()
         assert details["rows"] == 911
         assert (details["terminated"], details["truncated"], details["open_tail"]) == (2, 0, False)
         assert details["metadata"]["algorithm"] == "SAC"
         assert details["metadata"]["policy"]["fc0"]["weight"] == "float32[256, 11]"
         assert details["warnings"] == details["ignored"] == []
-        (warning,) = D4rlHdf5Source(DATA / "d4rl/hopper_medium.hdf5").details()["warnings"]
+        (warning,) = D4rlHdf5Source(sets / "d4rl/hopper_medium.hdf5").details()["warnings"]
         assert "the 2 terminal observations are zeros" in warning
 
-    def test_infos_can_be_left_out(self) -> None:
-        source = D4rlHdf5Source(DATA / "d4rl/pen-human-v1.hdf5", infos=False)
+    @BOTH
+    def test_infos_can_be_left_out(self, sets: Any) -> None:
+        source = D4rlHdf5Source(sets / "d4rl/pen-human-v1.hdf5", infos=False)
         assert source.spec.extras == {} and next(iter(source)).extras == {}
         assert source.details()["ignored"] == ["infos"]
 
-    def test_reward_shift_moves_rewards_back_within_an_episode(self) -> None:
-        path = DATA / "d4rl/antmaze-umaze-v0.hdf5"
+    @BOTH
+    def test_reward_shift_moves_rewards_back_within_an_episode(self, sets: Any) -> None:
+        path = sets / "d4rl/antmaze-umaze-v0.hdf5"
         assert_as_naive(D4rlHdf5Source(path, reward_shift=1), naive.episodes(naive.read_file(path), reward_shift=1))
 
 
@@ -189,7 +206,7 @@ class TestRealFiles:
 class TestContract(SourceContract):
     @pytest.fixture
     def path(self, name: str, tmp_path: Path) -> Path:
-        return Path(shutil.copy(DATA / f"d4rl/{name}.hdf5", tmp_path / "data.hdf5"))
+        return Path(shutil.copy(MADE / f"d4rl/{name}.hdf5", tmp_path / "data.hdf5"))
 
     @pytest.fixture
     def make_source(self, path: Path) -> MakeSource:  # type: ignore[override]
@@ -411,7 +428,7 @@ class TestBadFiles:
 
     @pytest.mark.parametrize("part", [0.2, 0.5, 0.9, 0.999])
     def test_cut_short(self, tmp_path: Path, part: float) -> None:
-        whole = (DATA / "d4rl/hopper_medium-v2.hdf5").read_bytes()
+        whole = (MADE / "d4rl/hopper_medium-v2.hdf5").read_bytes()
         path = tmp_path / "a.hdf5"
         path.write_bytes(whole[: int(len(whole) * part)])
         with pytest.raises(SourceFormatError, match="cut short"):
@@ -489,7 +506,7 @@ class TestBadFiles:
             D4rlHdf5Source(tmp_path / "a")
 
     def test_bytes_flipped_anywhere_give_typed_errors(self, tmp_path: Path) -> None:
-        whole = (DATA / "d4rl/hopper_medium_replay-v1.hdf5").read_bytes()
+        whole = (MADE / "d4rl/hopper_medium_replay-v1.hdf5").read_bytes()
         rng = np.random.default_rng(5)
         refused = 0
         for number in range(150):
@@ -523,7 +540,7 @@ class TestBadFiles:
     @pytest.mark.parametrize("options", [{"max_episode_steps": 0}, {"reward_shift": -1}])
     def test_options_out_of_range(self, options: dict[str, int]) -> None:
         with pytest.raises(ValueError, match=next(iter(options))):
-            D4rlHdf5Source(FILES[0], **options)
+            D4rlHdf5Source(MADE / "d4rl/hopper_medium.hdf5", **options)
 
 
 def test_a_name_that_is_no_text(tmp_path):

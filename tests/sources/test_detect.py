@@ -26,22 +26,24 @@ from rlds2buf.sources.d4rl_hdf5 import D4rlHdf5Source
 from rlds2buf.sources.memory import MemorySource
 from rlds2buf.sources.minari_dir import MinariDirSource
 from rlds2buf.sources.rlds_dir import RldsDirSource
-from tests.data import DATA
+from tests.data import D4RL, DATA, MINARI
+from tests.made import BOTH, MADE
 
 STEPS = [{"observation": 0.0, "action": 1}, {"observation": 1.0, "action": 0}]
-CARTPOLE = DATA / "minari/cartpole/random-v0"
+CARTPOLE = MADE / "minari/cartpole/random-v0"
 
 
 class TestFound:
-    @pytest.mark.parametrize("path", sorted((DATA / "d4rl").glob("*.hdf5")), ids=lambda path: path.name)
-    def test_d4rl(self, path: Path) -> None:
-        assert type(open_source(path)) is D4rlHdf5Source
+    @BOTH
+    @pytest.mark.parametrize("name", D4RL)
+    def test_d4rl(self, sets: Any, name: str) -> None:
+        assert type(open_source(sets / name)) is D4rlHdf5Source
 
     @pytest.mark.parametrize("end", ["", "data", "data/main_data.hdf5"])
-    @pytest.mark.parametrize("name", sorted(path.parent.name for path in (DATA / "minari").glob("*/*-v0")))
-    def test_minari(self, name: str, end: str) -> None:
-        (folder,) = (DATA / "minari" / name).glob("*-v0")
-        assert type(open_source(str(folder / end))) is MinariDirSource
+    @pytest.mark.parametrize("name", MINARI)
+    @BOTH
+    def test_minari(self, sets: Any, name: str, end: str) -> None:
+        assert type(open_source(str(sets / name / end))) is MinariDirSource
 
     @pytest.mark.parametrize(
         "name",
@@ -54,11 +56,12 @@ class TestFound:
             "robomimic_ph/lift_ph_low_dim/1.0.1",
         ],
     )
-    def test_rlds(self, name: str) -> None:
-        assert type(open_source(DATA / "rlds" / name)) is RldsDirSource
+    @BOTH
+    def test_rlds(self, sets: Any, name: str) -> None:
+        assert type(open_source(sets / f"rlds/{name}")) is RldsDirSource
 
     def test_rlds_with_a_split(self) -> None:
-        source = open_source(DATA / "rlds/bridge_dataset", split="train[:2]")
+        source = open_source(MADE / "rlds/bridge_dataset", split="train[:2]")
         assert source.num_episodes == 2
 
     @pytest.mark.parametrize(
@@ -77,12 +80,12 @@ class TestFound:
                 open_source(source, **options)  # type: ignore[arg-type]
 
     def test_options_reach_the_source(self) -> None:
-        source = open_source(DATA / "d4rl/pen-human-v1.hdf5", max_episode_steps=50, infos=False)
+        source = open_source(MADE / "d4rl/pen-human-v1.hdf5", max_episode_steps=50, infos=False)
         assert source.num_episodes == 8 and source.spec.extras == {}
 
     def test_a_name_can_lie(self, tmp_path: Path) -> None:
         """The content decides, not the ending."""
-        path = Path(shutil.copy(DATA / "d4rl/hopper_medium.hdf5", tmp_path / "hopper.tfrecord"))
+        path = Path(shutil.copy(MADE / "d4rl/hopper_medium.hdf5", tmp_path / "hopper.tfrecord"))
         assert type(open_source(path)) is D4rlHdf5Source
 
     def test_a_user_block_before_the_hdf5(self, tmp_path: Path) -> None:
@@ -97,7 +100,7 @@ class TestFound:
         assert episode.observation.tolist() == [0, 1, 2, 0]
 
     def test_the_home_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        shutil.copy(DATA / "d4rl/hopper_medium.hdf5", tmp_path / "a.hdf5")
+        shutil.copy(MADE / "d4rl/hopper_medium.hdf5", tmp_path / "a.hdf5")
         monkeypatch.setenv("HOME", str(tmp_path))
         assert open_source("~/a.hdf5").num_episodes == 2
 
@@ -112,7 +115,7 @@ class TestFound:
 
 
 class TestUsage:
-    @pytest.mark.parametrize("uri", [DATA / "d4rl/hopper_medium.hdf5", CARTPOLE, [STEPS]])
+    @pytest.mark.parametrize("uri", [MADE / "d4rl/hopper_medium.hdf5", CARTPOLE, [STEPS]])
     def test_a_split_where_there_are_none(self, uri: Any) -> None:
         with pytest.raises(ValueError, match="has no splits, got split='train'"):
             open_source(uri, split="train")
@@ -120,9 +123,9 @@ class TestUsage:
     @pytest.mark.parametrize(
         ("uri", "offered"),
         [
-            (DATA / "d4rl/hopper_medium.hdf5", "external, infos, max_episode_steps, reward_shift"),
+            (MADE / "d4rl/hopper_medium.hdf5", "external, infos, max_episode_steps, reward_shift"),
             (CARTPOLE, "external, images, infos, resize"),
-            (DATA / "rlds/bridge_dataset", "check_crc"),
+            (MADE / "rlds/bridge_dataset", "check_crc"),
             ([STEPS], "none"),
         ],
     )
@@ -139,7 +142,7 @@ class TestUsage:
 
     def test_a_format_that_is_no_path(self) -> None:
         with pytest.raises(TypeError, match=r"a tf\.data\.Dataset is not read from a path"):
-            open_source(DATA / "d4rl/hopper_medium.hdf5", format="tf.data")
+            open_source(MADE / "d4rl/hopper_medium.hdf5", format="tf.data")
         with pytest.raises(TypeError, match="a D4RL HDF5 file is read from a path, got list"):
             open_source([STEPS], format="d4rl")
 
@@ -181,8 +184,8 @@ class TestRefused:
     )
     def test_real_files_that_are_known(self, name: str, message: str) -> None:
         with pytest.raises(SourceFormatError, match=message) as caught:
-            open_source(DATA / "negative" / name)
-        assert str(DATA / "negative" / name) in str(caught.value)
+            open_source(DATA / f"negative/{name}")
+        assert str(DATA / f"negative/{name}") in str(caught.value)
 
     def test_nothing_there(self, tmp_path: Path) -> None:
         with pytest.raises(SourceNotFound, match=r"no such file or directory$"):
@@ -192,7 +195,7 @@ class TestRefused:
 
     def test_a_slip_of_the_pen(self) -> None:
         with pytest.raises(SourceNotFound, match=r"is it .*/hopper_medium\.hdf5\?"):
-            open_source(DATA / "d4rl/hoper_medium.hdf5")
+            open_source(MADE / "d4rl/hoper_medium.hdf5")
 
     def test_a_name_that_can_not_be(self) -> None:
         for name in ("x" * 5000, "a\x00b", ""):
@@ -249,7 +252,7 @@ class TestRefused:
             open_source(tmp_path / "b.h5")
 
     def test_an_hdf5_file_that_is_cut_short(self, tmp_path: Path) -> None:
-        whole = (DATA / "d4rl/hopper_medium.hdf5").read_bytes()
+        whole = (MADE / "d4rl/hopper_medium.hdf5").read_bytes()
         path = make(tmp_path / "a.hdf5", whole[: len(whole) // 2])
         with pytest.raises(SourceFormatError, match="cut short"):
             open_source(path)
@@ -265,7 +268,7 @@ class TestRefused:
             open_source(tmp_path / "a.hdf5")
 
     def test_one_shard(self) -> None:
-        (shard,) = (DATA / "rlds/bridge_dataset/1.0.0").glob("*.tfrecord*")
+        (shard,) = (MADE / "rlds/bridge_dataset/1.0.0").glob("*.tfrecord*")
         with pytest.raises(SourceFormatError, match=f"one shard of an RLDS folder; name the folder: {shard.parent}"):
             open_source(shard)
 
@@ -273,9 +276,9 @@ class TestRefused:
         with pytest.raises(
             SourceFormatError, match=r"several datasets; name one of them: antmaze-umaze-v0\.hdf5, door"
         ):
-            open_source(DATA / "d4rl")
+            open_source(MADE / "d4rl")
         with pytest.raises(SourceFormatError, match="a Minari namespace; name one of its datasets: random-v0"):
-            open_source(DATA / "minari/cartpole")
+            open_source(MADE / "minari/cartpole")
 
     def test_a_pipe_is_not_waited_for(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe")

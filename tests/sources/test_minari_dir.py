@@ -1,4 +1,4 @@
-"""Minari folders: real ones, and damaged ones."""
+"""Minari folders: real ones, what Minari writes here, and damaged ones."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from PIL import Image
 from rlds2buf import Episode, EpisodeError, SourceFormatError, SourceNotFound, SpecMismatch, transitions
 from rlds2buf.sources.minari_dir import MinariDirSource
 from tests.contracts.source import MakeSource, SourceContract
-from tests.data import DATA
+from tests.data import DATA, MINARI
+from tests.made import BOTH, MADE
 
-FOLDERS = {path.parent.name: path for path in sorted((DATA / "minari").glob("*/*-v0"))}
+FOLDERS = {name.split("/")[1]: name for name in MINARI}
 
 
 def copy(name: str, folder: Path) -> Path:
-    """A copy of a real dataset that a test may change."""
-    target = folder / FOLDERS[name].name
-    shutil.copytree(FOLDERS[name], target)
+    """A copy of a dataset that a test may change."""
+    target = folder / Path(FOLDERS[name]).name
+    shutil.copytree(MADE / FOLDERS[name], target)
     for path in [target, *target.rglob("*")]:
         path.chmod(0o755 if path.is_dir() else 0o644)
     return target
@@ -67,43 +68,57 @@ def columns(steps: int, end: str = "terminations", **more: Any) -> dict[str, Any
     }
 
 
+def assert_counts(path: Path, episodes: int, steps: int) -> None:
+    source = MinariDirSource(path)
+    found = list(source)
+    assert len(found) == episodes == source.num_episodes
+    assert sum(episode.num_transitions for episode in found) == steps
+    assert source.num_steps == steps + episodes
+
+
 class TestRealFolders:
-    def test_every_folder_is_looked_at(self) -> None:
-        assert sorted(FOLDERS) == ["blackjack", "cartpole", "dummy-dict", "pendulum"]
+    """And their stand-ins."""
 
     @pytest.mark.parametrize(
         ("name", "episodes", "steps"),
         [("blackjack", 20, 30), ("cartpole", 8, 197), ("dummy-dict", 5, 25), ("pendulum", 4, 160)],
     )
     def test_counts(self, name: str, episodes: int, steps: int) -> None:
-        source = MinariDirSource(FOLDERS[name])
-        found = list(source)
-        assert len(found) == episodes == source.num_episodes
-        assert sum(episode.num_transitions for episode in found) == steps
-        assert source.num_steps == steps + episodes
+        assert_counts(DATA / FOLDERS[name], episodes, steps)
 
+    @pytest.mark.parametrize(
+        ("name", "episodes"), [("blackjack", 20), ("cartpole", 8), ("dummy-dict", 5), ("pendulum", 4)]
+    )
+    def test_counts_of_what_minari_writes(self, name: str, episodes: int) -> None:
+        told = json.loads((MADE / FOLDERS[name] / "data/metadata.json").read_text())
+        assert_counts(MADE / FOLDERS[name], episodes, told["total_steps"])
+
+    @BOTH
     @pytest.mark.parametrize(
         ("name", "end"), [("blackjack", "terminated"), ("cartpole", "terminated"), ("pendulum", "truncated")]
     )
-    def test_ends(self, name: str, end: str) -> None:
-        for episode in MinariDirSource(FOLDERS[name]):
+    def test_ends(self, sets: Any, name: str, end: str) -> None:
+        for episode in MinariDirSource(sets / FOLDERS[name]):
             assert episode.end == end
             assert episode.is_first.sum() == episode.is_last.sum() == 1
             assert episode.discount.min() == (0 if end == "terminated" else 1)
             assert "open_tail" not in episode.metadata
 
-    def test_episodes_come_by_number(self) -> None:
-        assert [episode.metadata["id"] for episode in MinariDirSource(FOLDERS["blackjack"])] == list(range(20))
+    @BOTH
+    def test_episodes_come_by_number(self, sets: Any) -> None:
+        assert [episode.metadata["id"] for episode in MinariDirSource(sets / FOLDERS["blackjack"])] == list(range(20))
 
-    def test_tuples(self) -> None:
-        source = MinariDirSource(FOLDERS["blackjack"])
+    @BOTH
+    def test_tuples(self, sets: Any) -> None:
+        source = MinariDirSource(sets / FOLDERS["blackjack"])
         assert [field.values[-1] for field in source.spec.observation] == [31, 10, 1]
         for episode in source:
             assert isinstance(episode.observation, tuple) and len(episode.observation) == 3
             assert all(column.dtype == np.int64 for column in episode.observation)
 
-    def test_dicts_and_infos(self) -> None:
-        for episode in MinariDirSource(FOLDERS["dummy-dict"]):
+    @BOTH
+    def test_dicts_and_infos(self, sets: Any) -> None:
+        for episode in MinariDirSource(sets / FOLDERS["dummy-dict"]):
             assert list(episode.observation["component_2"]) == ["subcomponent_1", "subcomponent_2"]
             assert episode.action["component_1"].shape == (6, 1)
             assert not episode.action["component_1"][-1].any()
@@ -111,28 +126,32 @@ class TestRealFolders:
             assert episode.extras["infos"]["component_1"]["next_timestep"].dtype == np.int64
             assert episode.reward.dtype == np.int64
 
-    def test_infos_can_be_left_out(self) -> None:
-        source = MinariDirSource(FOLDERS["dummy-dict"], infos=False)
+    @BOTH
+    def test_infos_can_be_left_out(self, sets: Any) -> None:
+        source = MinariDirSource(sets / FOLDERS["dummy-dict"], infos=False)
         assert source.spec.extras == {}
         assert all(episode.extras == {} for episode in source)
 
-    def test_limits_with_bare_infinity(self) -> None:
-        spec = MinariDirSource(FOLDERS["cartpole"]).spec
+    @BOTH
+    def test_limits_with_bare_infinity(self, sets: Any) -> None:
+        spec = MinariDirSource(sets / FOLDERS["cartpole"]).spec
         assert spec.observation.low == [-4.800000190734863, -np.inf, -0.41887903213500977, -np.inf]
         assert spec.action.values == (0, 1)
         assert spec.reward.dtype == np.float64
 
-    def test_metadata_and_details(self) -> None:
-        source = MinariDirSource(FOLDERS["cartpole"])
+    @BOTH
+    def test_metadata_and_details(self, sets: Any) -> None:
+        source = MinariDirSource(sets / FOLDERS["cartpole"])
         episode = next(iter(source))
-        assert episode.metadata["seed"] == 0 and episode.metadata["total_steps"] == 18
+        assert episode.metadata["seed"] == 0 and episode.metadata["total_steps"] == episode.num_transitions
         assert type(episode.metadata["seed"]) is int
         details = source.details()
         assert details["dataset_id"] == "cartpole/random-v0" and details["env_id"] == "CartPole-v1"
         assert "observation_space" not in details
 
-    def test_the_last_reward_reaches_a_learner(self) -> None:
-        for episode in MinariDirSource(FOLDERS["cartpole"]):
+    @BOTH
+    def test_the_last_reward_reaches_a_learner(self, sets: Any) -> None:
+        for episode in MinariDirSource(sets / FOLDERS["cartpole"]):
             assert transitions(episode).reward.tolist() == [1.0] * episode.num_transitions
             assert episode.reward[-1] == 0
 

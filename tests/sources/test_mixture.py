@@ -33,10 +33,10 @@ from rlds2buf.sources.memory import MemorySource
 from rlds2buf.sources.mixture import MixtureSource
 from rlds2buf.sources.schedule import Schedule
 from tests.contracts.source import MakeSource, SourceContract
-from tests.data import DATA
+from tests.made import MADE
 from tests.reference.mixing import turns
 
-HOPPER = [DATA / "d4rl" / f"hopper_{name}.hdf5" for name in ("random-v1", "medium-v2")]
+HOPPER = [MADE / f"d4rl/hopper_{name}.hdf5" for name in ("random-v1", "medium-v2")]
 
 
 def data(number: int, count: int, rows: int = 3) -> list[Episode]:

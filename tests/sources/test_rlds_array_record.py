@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from array_record.python.array_record_module import ArrayRecordWriter
@@ -17,10 +18,10 @@ from rlds2buf.wire.dataset_info import read_dataset_info
 from rlds2buf.wire.features import read_features
 from rlds2buf.wire.tfrecord import read_records
 from tests.contracts.source import MakeSource, SourceContract, assert_same_episode
-from tests.data import DATA
+from tests.data import DATA, RLDS, TFDS_METADATA
+from tests.made import BOTH, MADE
 
-REAL = {"-".join(path.parts[-4:-2]): path.parent for path in sorted((DATA / "rlds").glob("**/features.json"))}
-PUBLISHED = sorted(path.parent for path in (DATA / "tfds_metadata").glob("**/features.json"))
+BRIDGE = MADE / "rlds/bridge_dataset/1.0.0"
 
 
 def convert(folder: Path, target: Path, shards: int = 1, options: str = "group_size:1", **info: object) -> Path:
@@ -49,11 +50,12 @@ def convert(folder: Path, target: Path, shards: int = 1, options: str = "group_s
     return target
 
 
-@pytest.mark.parametrize("name", sorted(REAL))
-def test_equal_to_the_tfrecords(name: str, tmp_path: Path) -> None:
-    source = open_source(convert(REAL[name], tmp_path / "1.0.0"))
+@BOTH
+@pytest.mark.parametrize("name", RLDS)
+def test_equal_to_the_tfrecords(sets: Any, name: str, tmp_path: Path) -> None:
+    source = open_source(convert(sets / name, tmp_path / "1.0.0"))
     assert type(source) is RldsDirSource and source.details()["file_format"] == "array_record"
-    theirs = RldsDirSource(REAL[name])
+    theirs = RldsDirSource(sets / name)
     assert source.spec == theirs.spec and source.num_episodes == theirs.num_episodes
     for one, other in zip(source, theirs, strict=True):
         assert_same_episode(one, other)
@@ -61,8 +63,8 @@ def test_equal_to_the_tfrecords(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", ["group_size:1", "group_size:4"])
 def test_splits_start_and_stop_anywhere(tmp_path: Path, options: str) -> None:
-    folder = convert(REAL["rlds-bridge_dataset"], tmp_path / "1.0.0", 3, options)
-    wanted = list(RldsDirSource(REAL["rlds-bridge_dataset"]))
+    folder = convert(BRIDGE, tmp_path / "1.0.0", 3, options)
+    wanted = list(RldsDirSource(BRIDGE))
     for split, part in {
         "train[7:9]": slice(7, 9),
         "train[20%:]": slice(5, None),
@@ -77,7 +79,7 @@ def test_splits_start_and_stop_anywhere(tmp_path: Path, options: str) -> None:
 class TestContract(SourceContract):
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
-        return convert(REAL["rlds-bridge_dataset"], tmp_path / "1.0.0", 2)
+        return convert(BRIDGE, tmp_path / "1.0.0", 2)
 
     @pytest.fixture
     def make_source(self, folder: Path) -> MakeSource:  # type: ignore[override]
@@ -95,7 +97,7 @@ class TestContract(SourceContract):
 
 
 def test_the_files_decide_between_two_formats(tmp_path: Path) -> None:
-    real = REAL["rlds-bridge_dataset"]
+    real = BRIDGE
     both = convert(real, tmp_path / "1.0.0", alternativeFileFormats=["tfrecord"])
     assert read_dataset_info(both).file_format == "array_record"
     shutil.copy(next(real.glob("*train.tfrecord*")), both)
@@ -104,21 +106,21 @@ def test_the_files_decide_between_two_formats(tmp_path: Path) -> None:
 
 
 def test_lengths_that_are_not_told_are_counted(tmp_path: Path) -> None:
-    folder = convert(REAL["rlds-bridge_dataset"], tmp_path / "1.0.0", 2, splits=[{"name": "train"}])
+    folder = convert(BRIDGE, tmp_path / "1.0.0", 2, splits=[{"name": "train"}])
     assert RldsDirSource(folder).num_episodes == 25
 
 
 @pytest.mark.parametrize("said", [12, 14])
 def test_record_counts_are_checked(tmp_path: Path, said: int) -> None:
     splits = [{"name": "train", "shardLengths": [str(said)]}]
-    folder = convert(REAL["rlds-bridge_dataset"], tmp_path / "1.0.0", 1, splits=splits)
+    folder = convert(BRIDGE, tmp_path / "1.0.0", 1, splits=splits)
     problem = f"more records than the {said}"
     with pytest.raises(SourceFormatError, match=problem):
         list(RldsDirSource(folder))
 
 
 def test_damage_names_the_shard(tmp_path: Path) -> None:
-    folder = convert(REAL["rlds-bridge_dataset"], tmp_path / "1.0.0", 3)
+    folder = convert(BRIDGE, tmp_path / "1.0.0", 3)
     shard = sorted(folder.glob("*array_record*"))[1]
     data = bytearray(shard.read_bytes())
     data[100_000] ^= 1
@@ -131,7 +133,7 @@ def test_damage_names_the_shard(tmp_path: Path) -> None:
 
 
 def test_one_shard_that_is_too_short(tmp_path: Path) -> None:
-    folder = convert(REAL["rlds-bridge_dataset"], tmp_path / "1.0.0", 1)
+    folder = convert(BRIDGE, tmp_path / "1.0.0", 1)
     info = json.loads((folder / "dataset_info.json").read_text())
     info["splits"][0]["shardLengths"] = ["30"]
     (folder / "dataset_info.json").write_text(json.dumps(info))
@@ -139,13 +141,10 @@ def test_one_shard_that_is_too_short(tmp_path: Path) -> None:
         list(RldsDirSource(folder))
 
 
-def test_there_are_published_metadata() -> None:
-    assert len(PUBLISHED) == 17
-
-
-@pytest.mark.parametrize("folder", PUBLISHED, ids=lambda path: path.parent.name)
-def test_published_metadata_parse(folder: Path) -> None:
+@pytest.mark.parametrize("name", TFDS_METADATA)
+def test_published_metadata_parse(name: str) -> None:
     """Features and splits are read; without records the error names the shards that are missing."""
+    folder = DATA / name
     assert "steps" in read_features(folder / "features.json")
     info = read_dataset_info(folder)
     (split,) = info.splits.values()

@@ -12,7 +12,8 @@ from rlds2buf.errors import EmptyEpisode, SourceFormatError, SourceNotFound, Spe
 from rlds2buf.sources.rlds_dir import RldsDirSource
 from rlds2buf.wire.tfrecord import read_records
 from tests.contracts.source import SourceContract
-from tests.data import DATA
+from tests.data import RLDS
+from tests.made import BOTH, MADE
 from tests.reference.example import decode_example
 from tests.sources.rlds_folder import STEPS, episode, features_dict, rlds, sequence, tensor, write_folder
 
@@ -49,10 +50,10 @@ class TestContract(SourceContract):
 
 
 @pytest.mark.parametrize("name", ["bridge_dataset", "d4rl_mujoco_hopper/v2-medium", "robomimic_ph"])
-class TestContractOnRealData(SourceContract):
+class TestContractOnStandIns(SourceContract):
     @pytest.fixture
     def make_source(self, name):
-        return lambda: RldsDirSource(DATA / "rlds" / name, split="train[:3]" if name == "bridge_dataset" else None)
+        return lambda: RldsDirSource(MADE / f"rlds/{name}", split="train[:3]" if name == "bridge_dataset" else None)
 
     test_fingerprint_changes_with_the_content = None  # these files stay as they are
 
@@ -239,8 +240,10 @@ def test_encoded_tensors(tmp_path):
     assert np.allclose(ep.extras["brain"], brain, rtol=0.01) and ep.extras["brain"].dtype == np.float32
 
 
-@pytest.mark.parametrize("path", sorted((DATA / "rlds").glob("**/features.json")), ids=lambda path: path.parts[-3])
-def test_real_datasets_hold_what_the_naive_reader_finds(path):
+@BOTH
+@pytest.mark.parametrize("name", RLDS)
+def test_datasets_hold_what_the_naive_reader_finds(sets, name):
+    path = sets / name / "features.json"
     source = RldsDirSource(path.parent)
     records = [r for file in sorted(path.parent.glob("*.tfrecord*")) for r in read_records(file)]
     for ep, record in zip(source, records, strict=True):
@@ -303,9 +306,9 @@ def test_an_empty_shard_need_not_be_there(folder):
 
 
 def test_bridge_lists_a_split_that_is_not_there():
-    assert RldsDirSource(DATA / "rlds/bridge_dataset").num_episodes == 25
+    assert RldsDirSource(MADE / "rlds/bridge_dataset").num_episodes == 25
     with pytest.raises(SourceNotFound, match=r"bridge_dataset-val.tfrecord-00000-of-00001"):
-        RldsDirSource(DATA / "rlds/bridge_dataset", split="val")
+        RldsDirSource(MADE / "rlds/bridge_dataset", split="val")
 
 
 def test_other_record_formats_are_refused(folder):

@@ -27,10 +27,10 @@ from rlds2buf.wire import images as decoders
 from rlds2buf.wire.images import decode_images
 from rlds2buf.wire.resize import resize_frames
 from tests.contracts.source import SourceContract, assert_same_episode
-from tests.data import DATA
+from tests.made import MADE
 from tests.sources.rlds_folder import CORE, STEPS, episode, rlds, sequence, write_folder
 
-BRIDGE = DATA / "rlds/bridge_dataset"
+BRIDGE = MADE / "rlds/bridge_dataset"
 PICTURE = FieldSpec((), object, image=FieldSpec((64, 64, 3), np.uint8))
 RNG = np.random.default_rng(11)
 
@@ -92,7 +92,7 @@ def test_encoded_is_chosen_unless_the_choice_was_made():
     for images in ("decoded", "encoded"):
         chosen = RldsDirSource(BRIDGE, images=images)
         assert chosen.encoded() is chosen
-    plain = RldsDirSource(DATA / "rlds/robomimic_ph")
+    plain = RldsDirSource(MADE / "rlds/robomimic_ph")
     assert plain.encoded() is plain
     with pytest.raises(ValueError, match="images must be one of decoded, encoded, got 'none'"):
         RldsDirSource(BRIDGE, images="none")

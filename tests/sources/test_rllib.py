@@ -21,10 +21,9 @@ from rlds2buf import Episode, SourceFormatError, SourceNotFound, SpecMismatch, o
 from rlds2buf.errors import Rlds2bufError
 from rlds2buf.sources.rllib import RllibSource
 from tests.contracts.source import MakeSource, SourceContract
-from tests.data import DATA
+from tests.data import DATA, RLLIB
 from tests.reference.msgpack import pack
 
-REAL = sorted((DATA / "rllib").glob("*.json*"))
 LZ4 = base64.b64encode(b"\x04\x22\x4d\x18\x60\x40\x82" + pickle.dumps([1.0])).decode()
 
 
@@ -68,12 +67,9 @@ def lengths(source: Any) -> list[int]:
 
 
 class TestRealFiles:
-    def test_they_are_there(self) -> None:
-        assert [path.name for path in REAL] == ["cartpole-v1-rowwise.jsonl", "cartpole_small.json"]
-
-    @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name)
-    def test_values(self, path: Path) -> None:
-        source = open_source(path)
+    @pytest.mark.parametrize("name", RLLIB)
+    def test_values(self, name: str) -> None:
+        source = open_source(DATA / name)
         assert type(source) is RllibSource
         episodes = list(source)
         assert lengths(episodes) == [57, 27, 21] and all(episode.end == "terminated" for episode in episodes)
@@ -86,16 +82,17 @@ class TestRealFiles:
         assert "dones do not tell time limits" in source.details()["notes"][0]
 
     def test_the_two_forms_hold_the_same(self) -> None:
-        for one, other in zip(*map(RllibSource, REAL), strict=True):
+        for one, other in zip(*(RllibSource(DATA / name) for name in RLLIB), strict=True):
             np.testing.assert_allclose(one.observation, other.observation, atol=1e-9)
             np.testing.assert_array_equal(one.action, other.action)
 
     def test_as_the_file_says(self) -> None:
         """A naive walk along the rows of the row-wise file."""
-        rows = [json.loads(line) for line in REAL[0].read_text().splitlines()]
-        found = [row for episode in RllibSource(REAL[0]) for row in episode.observation[:-1].tolist()]
+        rowwise = DATA / RLLIB[0]
+        rows = [json.loads(line) for line in rowwise.read_text().splitlines()]
+        found = [row for episode in RllibSource(rowwise) for row in episode.observation[:-1].tolist()]
         assert found == [row["obs"] for row in rows]
-        ends = [episode.observation[-1].tolist() for episode in RllibSource(REAL[0])]
+        ends = [episode.observation[-1].tolist() for episode in RllibSource(rowwise)]
         assert ends == [row["new_obs"] for row in rows if row["dones"]]
 
 

@@ -26,6 +26,7 @@ from rlds2buf.sources.rlds_dir import RldsDirSource
 from rlds2buf.sources.robomimic_hdf5 import RobomimicHdf5Source
 from tests.contracts.source import MakeSource, SourceContract
 from tests.data import DATA
+from tests.made import BOTH, MADE
 from tests.sources.robomimic_file import ENV_ARGS, demo, write
 
 SAMPLES = {"demo_10": 4, "demo_2": 6, "demo_1": 5}
@@ -171,12 +172,13 @@ class TestDones:
             RobomimicHdf5Source(path, terminals="all")
 
 
+@BOTH
 class TestAsTfdsMadeIt:
-    """The real demonstrations of lift, brought back into robomimic's layout from TFDS's conversion."""
+    """Demonstrations of lift, brought back into robomimic's layout from TFDS's conversion."""
 
     @pytest.fixture
-    def theirs(self) -> list[Episode]:
-        return list(RldsDirSource(DATA / "rlds/robomimic_ph"))
+    def theirs(self, sets: Any) -> list[Episode]:
+        return list(RldsDirSource(sets / "rlds/robomimic_ph"))
 
     @pytest.fixture
     def ours(self, theirs: list[Episode], tmp_path: Path) -> RobomimicHdf5Source:
@@ -274,7 +276,7 @@ class TestWrongFiles:
 
     def test_another_hdf5_file(self) -> None:
         with pytest.raises(SourceFormatError, match="needs demonstrations"):
-            RobomimicHdf5Source(DATA / "d4rl/hopper_medium.hdf5")
+            RobomimicHdf5Source(MADE / "d4rl/hopper_medium.hdf5")
 
     @pytest.mark.parametrize("seed", range(12))
     def test_damaged_files(self, path: Path, tmp_path: Path, seed: int) -> None:

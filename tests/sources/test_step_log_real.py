@@ -14,18 +14,19 @@ import pytest
 
 from rlds2buf import open_source, transitions
 from rlds2buf.sources.d4rl_hdf5 import D4rlHdf5Source
-from tests.data import DATA
+from tests.made import BOTH
 from tests.reference import d4rl
 from tests.sources.step_log_files import FORMATS, write
 
 NAMES = ("observations", "actions", "rewards", "terminals", "timeouts", "next_observations")
 
 
+@BOTH
 class TestD4rlAsALog:
     @pytest.mark.parametrize("suffix", FORMATS)
     @pytest.mark.parametrize("name", ["hopper_medium", "hopper_medium_replay-v1", "door-human-v0", "antmaze-umaze-v0"])
-    def test_the_same_episodes(self, tmp_path: Path, name: str, suffix: str) -> None:
-        file = DATA / "d4rl" / f"{name}.hdf5"
+    def test_the_same_episodes(self, tmp_path: Path, sets: Any, name: str, suffix: str) -> None:
+        file = sets / f"d4rl/{name}.hdf5"
         held = d4rl.read_file(file)
         columns = {key: held[key] for key in NAMES if key in held}
         columns |= {key: held[key].reshape(-1).astype(np.int64) for key in ("terminals", "timeouts")}

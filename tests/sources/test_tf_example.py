@@ -24,6 +24,7 @@ from rlds2buf.sources.tf_example_spec import PRESETS, read_spec
 from rlds2buf.wire.tfrecord import frame
 from tests.contracts.source import MakeSource, SourceContract
 from tests.data import DATA
+from tests.made import BOTH
 from tests.wire.messages import example
 
 EPISODE = {
@@ -217,9 +218,10 @@ class TestEpisodeRecords:
         assert isinstance(one, Episode) and isinstance(other, Episode)
         assert isinstance(error, SpecMismatch) and (error.episode, error.rule) == (1, "ragged-columns")
 
-    def test_a_record_of_tfds(self) -> None:
-        """A real RLDS shard, its features named by hand, gives what its features.json gives."""
-        (shard,) = (DATA / "rlds/rlu_control_suite/cartpole_swingup/1.0.0").glob("*.tfrecord*")
+    @BOTH
+    def test_a_record_of_tfds(self, sets: Any) -> None:
+        """An RLDS shard, its features named by hand, gives what its features.json gives."""
+        (shard,) = (sets / "rlds/rlu_control_suite/cartpole_swingup/1.0.0").glob("*.tfrecord*")
         rlds = RldsDirSource(shard.parent)
         features = {
             **{

@@ -26,11 +26,11 @@ from rlds2buf.transform.facts import episode_return
 from rlds2buf.transform.transformation import Transformation
 from rlds2buf.wire.layout import ExampleParser
 from tests.contracts.source import MakeSource, SourceContract, assert_same_episode, assert_same_item
-from tests.data import DATA
+from tests.made import BOTH, MADE
 
-HOPPER = DATA / "d4rl" / "hopper_medium-v2.hdf5"
-CARTPOLE = DATA / "minari" / "cartpole" / "random-v0"
-BRIDGE = DATA / "rlds" / "bridge_dataset"
+HOPPER = MADE / "d4rl/hopper_medium-v2.hdf5"
+CARTPOLE = MADE / "minari/cartpole/random-v0"
+BRIDGE = MADE / "rlds/bridge_dataset"
 
 
 def steps(count: int, reward: float = 1.0) -> list[dict[str, Any]]:
@@ -242,10 +242,11 @@ class TestOpening:
 
 
 class TestAgainstTheReader:
+    @BOTH
     @pytest.mark.parametrize("name", ["hopper_medium-v2", "hopper_random-v1", "door-human-v0", "antmaze-umaze-v0"])
     @pytest.mark.parametrize("shift", [1, 2, 500])
-    def test_reward_shift_is_d4rl_s_own(self, name: str, shift: int) -> None:
-        path = DATA / "d4rl" / f"{name}.hdf5"
+    def test_reward_shift_is_d4rl_s_own(self, sets: Any, name: str, shift: int) -> None:
+        path = sets / f"d4rl/{name}.hdf5"
         own = D4rlHdf5Source(path, reward_shift=shift)
         for one, other in zip(own, TransformedSource(D4rlHdf5Source(path), reward_shift=shift), strict=True):
             assert_same_episode(one, other)

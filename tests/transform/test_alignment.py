@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rlds2buf import Episode, open_source, transitions
 from rlds2buf.core import nest
 from rlds2buf.transform.alignment import ALIGNMENTS, realign, shift_reward
-from tests.data import DATA
+from tests.made import MADE
 from tests.reference.rows import columns_of, realign_rows, rows_of, shift_rewards
 
 
@@ -81,7 +81,7 @@ def test_a_discount_that_a_reader_made_up_is_aligned_already(alignment: str, row
 
 
 def test_a_file_without_discounts() -> None:
-    for episode in open_source(DATA / "d4rl" / "hopper_medium-v2.hdf5", alignment="rsa"):
+    for episode in open_source(MADE / "d4rl/hopper_medium-v2.hdf5", alignment="rsa"):
         assert transitions(episode).discount.tolist() == [1.0] * (len(episode) - 2) + [0.0]
 
 

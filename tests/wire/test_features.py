@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -8,9 +9,9 @@ import pytest
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceFormatError, SourceNotFound
 from rlds2buf.wire.features import Image, Sequence, Tensor, describe, field_specs, parse_features, read_features
-from tests.data import DATA
+from tests.data import DATA, RLDS, TFDS_METADATA
+from tests.made import BOTH, MADE
 
-PUBLISHED = sorted(DATA.glob("*/**/features.json"))
 CORE = "tensorflow_datasets.core.features"
 
 
@@ -22,13 +23,11 @@ def legacy(class_name, content, **more):
     return {"type": f"{CORE}.x.{class_name}", "content": content, **more}
 
 
-def test_every_published_file_is_found():
-    assert len(PUBLISHED) == 22
-
-
-@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: "-".join(path.parts[-4:-1]))
-def test_published_files_parse(path):
-    steps = read_features(path)["steps"]
+@pytest.mark.parametrize(
+    ("sets", "name"), [*itertools.product([DATA], RLDS + TFDS_METADATA), *itertools.product([MADE], RLDS)]
+)
+def test_published_files_parse(sets, name):
+    steps = read_features(sets / name / "features.json")["steps"]
     assert isinstance(steps, Sequence) and steps.length is None
     assert {"observation", "action", "reward", "is_first", "is_last", "is_terminal"} <= set(steps.feature)
     assert steps.feature["is_first"].dtype == np.bool_
@@ -36,8 +35,9 @@ def test_published_files_parse(path):
     assert set(describe(steps)["sequence"]) == set(steps.feature)
 
 
-def test_bridge():
-    steps = read_features(DATA / "rlds/bridge_dataset/1.0.0/features.json")["steps"].feature
+@BOTH
+def test_bridge(sets):
+    steps = read_features(sets / "rlds/bridge_dataset/1.0.0/features.json")["steps"].feature
     assert steps["observation"]["image_0"] == Image((64, 64, 3), np.dtype(np.uint8))
     assert steps["language_embedding"] == Tensor((512,), np.dtype(np.float32), stored="float32")
     assert steps["language_instruction"].dtype == np.dtype(object)

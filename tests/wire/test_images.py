@@ -13,7 +13,6 @@ from rlds2buf.wire.images import decode_image, decode_images
 from rlds2buf.wire.tfrecord import read_records
 from tests.data import DATA
 
-BRIDGE = DATA / "rlds/bridge_dataset/1.0.0/bridge_dataset-train.tfrecord-00000-of-00001"
 RNG = np.random.default_rng(7)
 
 
@@ -88,7 +87,7 @@ def test_jpeg_of_several_layouts_in_one_column():
 def test_bridge_frames_are_tensorflows():
     # The checksum is of tf.image.decode_image's pixels (TensorFlow 2.15), in this order.
     pixels = []
-    for record in read_records(BRIDGE):
+    for record in read_records(DATA / "rlds/bridge_dataset/1.0.0/bridge_dataset-train.tfrecord-00000-of-00001"):
         features = parse_example(record)
         for i in range(4):
             pixels.append(decode_images(features[f"steps/observation/image_{i}"].strings(), 3))
