@@ -26,6 +26,8 @@ TIMEOUT_SECONDS = 600
 collect_ignore_glob = []
 if importlib.util.find_spec("tensorflow") is None:
     collect_ignore_glob.append("full/*")
+else:
+    collect_ignore_glob.append("packages/*")  # built and installed once, in the core environment
 if importlib.util.find_spec("minari") is None:
     collect_ignore_glob.append("minari/*")
 if importlib.util.find_spec("torch") is None:
