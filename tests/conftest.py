@@ -49,6 +49,8 @@ def made_sets() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if fleeting := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        raise pytest.UsageError(f"names that differ from process to process, which pytest -n does not take: {fleeting}")
     if config.pluginmanager.hasplugin("timeout") and config.getoption("timeout") is None:
         for item in items:
             if item.get_closest_marker("timeout") is None:

@@ -121,7 +121,9 @@ def place(name: str) -> Edit:
 
 
 @pytest.mark.parametrize(
-    "edit", [place("../../mine"), lambda manifest: manifest.update(data="../mine"), place("/tmp")], ids=str
+    "edit",
+    [place("../../mine"), lambda manifest: manifest.update(data="../mine"), place("/tmp")],
+    ids=["of a folder", "all of them", "absolute"],
 )
 def test_a_policy_elsewhere(agents: Path, two: tuple[Path, Path], edit: Edit) -> None:
     rewrite(agents, edit)
