@@ -17,7 +17,8 @@ _SHOWN = 8
 class Limits:
     """What the values of one field may be.
 
-    NaN and infinity are not compared: they are a matter of their own (the rule ``nonfinite``).
+    NaN and infinity are not compared: they are a matter of their own (the rule ``nonfinite``).  Limits that
+    don't fit the field's shape say nothing.
 
     >>> limits = Limits.of(FieldSpec((2,), np.float32, low=-1.0, high=[1.0, 2.0]))
     >>> limits.outside(np.array([[0.0, 1.5], [1.5, 0.0], [np.nan, -2.0]], np.float32)).tolist()
@@ -31,20 +32,19 @@ class Limits:
         self._high = _bound(field, field.high)
         self._values: np.ndarray | None = None
         self._texts: frozenset[bytes] | None = None
-        if field.values is not None and field.is_string:
-            self._texts = frozenset(text.encode() if isinstance(text, str) else bytes(text) for text in field.values)
-        elif field.values is not None:
-            self._values = np.asarray(field.values)
+        if field.values is None:
+            return
+        if field.is_string and None not in field.shape:
+            self._texts = frozenset(map(_bytes, field.values))
+        elif _numbers(field.values) is not None and not field.is_string:
+            self._values = _numbers(field.values)
 
     @classmethod
     def of(cls, field: FieldSpec) -> Limits | None:
         """Of a field, or None if it allows everything that its dtype can hold."""
-        if field.image is not None or (field.is_string and field.values is None):
-            return None
         limits = cls(field)
-        if limits._values is None and limits._texts is None and _unbounded(field, limits._low, limits._high):
-            return None
-        return limits
+        sets = limits._values is not None or limits._texts is not None
+        return limits if field.image is None and (sets or not _unbounded(field, limits._low, limits._high)) else None
 
     def outside(self, column: np.ndarray) -> np.ndarray:
         """``[N] bool``: which rows of a column ``[N, ...]`` have a value that is not allowed.
@@ -76,7 +76,7 @@ class Limits:
     def _bad(self, column: np.ndarray) -> np.ndarray:
         """Element by element."""
         if self._texts is not None:
-            texts = [text not in self._texts for text in column.reshape(-1).tolist()]
+            texts = [_bytes(text) not in self._texts for text in column.reshape(-1).tolist()]
             return np.array(texts, np.bool_).reshape(column.shape)
         bad = np.zeros(column.shape, np.bool_)
         if self._low is not None:
@@ -92,7 +92,7 @@ class Limits:
     def _rule(self, value: Any, index: tuple[int, ...]) -> str:
         for bound, side in ((self._low, "below"), (self._high, "above")):
             if bound is not None:
-                limit = bound[index] if bound.ndim else bound
+                limit = bound[index[len(index) - bound.ndim :]]
                 if (value < limit) if side == "below" else (value > limit):
                     return f"{side} {_text(limit)}"
         texts, values = self._texts, self._values
@@ -102,11 +102,25 @@ class Limits:
 
 
 def _bound(field: FieldSpec, limit: Any) -> np.ndarray | None:
-    if limit is None or field.dtype.kind not in "biuf":
+    bound = _numbers(limit)
+    if bound is None or field.dtype.kind not in "biuf":
         return None
-    bound = np.asarray(limit)
+    if bound.shape not in ((), field.shape):
+        return None
     # Compared as the column has them: 0.1 in float32 is above 0.1.
     return bound.astype(field.dtype) if field.dtype.kind == "f" else bound
+
+
+def _numbers(values: Any) -> np.ndarray | None:
+    try:
+        array = np.asarray(values)
+    except ValueError:  # lists of several lengths
+        return None
+    return array if array.dtype.kind in "biuf" else None
+
+
+def _bytes(text: Any) -> Any:
+    return text.encode() if isinstance(text, str) else text
 
 
 def _unbounded(field: FieldSpec, low: np.ndarray | None, high: np.ndarray | None) -> bool:

@@ -15,6 +15,7 @@ from gymnasium import spaces
 
 import rlds2buf
 from rlds2buf import Episode, FieldSpec, GoalMap, SpecMismatch, StepSpec
+from rlds2buf.core.limits import Limits
 
 OBSERVATION = spaces.Box(-2.0, np.array([1.0, np.inf], np.float32), (2,), np.float32)
 ACTION = spaces.Discrete(3, start=1)
@@ -181,6 +182,39 @@ def test_other_fields_that_have_limits() -> None:
     ):
         with pytest.raises(SpecMismatch, match=what):
             buffer.check({**step, **changes})
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        FieldSpec((2,), np.float32, low=[0.0, 0.0, 0.0], high="much"),
+        FieldSpec((2,), np.float32, low=[[0.0], [0.0, 1.0]], high=[5.0]),
+        FieldSpec((2,), np.float32, values=("a", "b")),
+        FieldSpec((2,), np.float32, low=-np.inf, high=[np.inf, np.inf]),
+        FieldSpec((2,), np.int8, low=-128, high=[127, 1000]),
+        FieldSpec((2,), object, low=3, values=None),
+        FieldSpec((None,), object, values=("a",)),
+        FieldSpec((), object, values=("a",), image=FieldSpec((4, 4, 3), np.uint8)),
+    ],
+)
+def test_what_says_nothing_is_not_compared(field: FieldSpec) -> None:
+    # Spaces in files need not fit the data beside them.
+    assert Limits.of(field) is None
+
+
+def test_limits_of_some_axes_and_of_no_bytes() -> None:
+    limits = Limits.of(FieldSpec((2, 2), np.int64, low=[[0, 0], [0, 5]], high=9))
+    assert limits is not None
+    assert limits.outside(np.array([[[0, 0], [0, 5]], [[0, 0], [0, 4]], [[10, 0], [0, 5]]])).tolist() == [
+        False,
+        True,
+        True,
+    ]
+    assert limits.reason(np.array([[0, 0], [0, 4]])) == "4 is below 5 (element 1, 1)"
+    assert limits.reason(np.array([[10, 0], [0, 5]])) == "10 is above 9 (element 0, 0)"
+    texts = Limits.of(FieldSpec((), object, values=("go", b"stop")))
+    assert texts is not None
+    assert texts.outside(np.array(["go", b"go", b"stop", b"run"], object)).tolist() == [False, False, False, True]
 
 
 @pytest.mark.parametrize("mode", ["independent", "lockstep"])
