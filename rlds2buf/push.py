@@ -12,6 +12,7 @@ from typing import Any
 
 from rlds2buf.convert import ConvertReport, convert
 from rlds2buf.core import shown
+from rlds2buf.core.options import check_types
 from rlds2buf.errors import SinkError
 from rlds2buf.sinks.reverb_checkpoint import ReverbCheckpointSink
 from rlds2buf.sinks.reverb_patterns import PATTERN_OPTIONS, make_pattern
@@ -274,6 +275,11 @@ def checkpoint_sink(
     Raises:
         ValueError: an unknown option, or one out of range.
     """
+    if not isinstance(table, TableSpec | str):
+        raise TypeError(f"table must be a name or a TableSpec, got {table!r}")
+    check_types(checkpoint_sink, {"pattern": pattern, "chunk_length": chunk_length})
+    check_types(push, options)  # a pattern's
+    check_types(TableSpec, options)
     shape = {name: options.pop(name) for name in PATTERN_OPTIONS if name in options}
     if isinstance(table, str):
         names = [field.name for field in dataclasses.fields(TableSpec) if field.name in options]

@@ -43,7 +43,7 @@ LAYERS = {
     "serve": "reverb_tables push sources sinks errors",
     "rlds_to_reverb": "sources check sinks views wire core errors",
     "cartpole": "core",
-    "cli": "cartpole targets convert sources sinks push serve reverb_sample summary progress interruption errors",
+    "cli": "cartpole targets convert sources sinks push serve reverb_sample summary progress interruption core errors",
     "__main__": "cli",
     "__init__": "",
 }

@@ -18,6 +18,7 @@ from rlds2buf.buffers.spaces import step_spec
 from rlds2buf.buffers.storage import RowStore, in_memory
 from rlds2buf.buffers.units import DEFAULT_CAPACITY, Units
 from rlds2buf.core.arguments import integer
+from rlds2buf.core.options import check_types
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError
 from rlds2buf.views.goals import GoalMap
@@ -362,6 +363,7 @@ def empty_like(kind: str, spec: StepSpec, options: dict[str, Any], *, seed: int 
     if foreign:
         raise SnapshotCorrupt(f"{foreign[0]!r} is nothing that a saved buffer says")
     try:
+        check_types(makers[kind], options)
         return makers[kind](spec, 1, seed=seed, **options)
     except (KeyError, TypeError, ValueError) as cause:
         raise SnapshotCorrupt(f"no buffer of kind {kind!r} can be made: {cause}") from cause

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import click
 
 from rlds2buf.cli.command import SectionOption, path_argument
 from rlds2buf.cli.source_options import OPTIONS, collect
+from rlds2buf.core.json_text import parse_json
 from rlds2buf.errors import Rlds2bufError
 
 __all__ = ["json_flag", "nonfinite_flag", "open_source", "pairs", "source_arguments"]
@@ -114,7 +114,7 @@ def pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...
         if name in ("split", "format"):
             raise click.BadParameter(f"use --{name}", ctx, parameter)
         try:
-            found[name] = json.loads(text)
-        except json.JSONDecodeError:
+            found[name] = parse_json(text)
+        except ValueError:
             found[name] = text
     return found

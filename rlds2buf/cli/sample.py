@@ -29,7 +29,7 @@ __all__ = ["command"]
 @click.option("--n-step", type=click.IntRange(min=1), default=1, show_default=True, help="Steps per transition.")
 @click.option("--gamma", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Discount per step.")
 @click.option("--sequence-length", type=click.IntRange(min=1), help="Sequences of so many steps, not transitions.")
-@click.option("--seed", type=int, help="Random seed; the same seed gives the same batch.")
+@click.option("--seed", type=click.IntRange(min=0), help="Random seed; the same seed gives the same batch.")
 @json_flag
 def command(buffer: str, batch_size: int, seed: int | None, as_json: bool, **view: Any) -> None:
     """Draw a batch from a saved buffer, and show what a learner would get.

@@ -18,6 +18,8 @@ _EPISODES = "Episodes of SRC"
 _LIMITS = "Limits of SRC"
 _MIX = "More than one SRC"
 
+_LENGTH = click.IntRange(min=0)
+
 
 def _pairs(what: str) -> Callable[..., dict[str, str]]:
     def read(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -154,8 +156,12 @@ OPTIONS = (
     ),
     SectionOption(["--min-return"], section=_EPISODES, type=float, help="Keep episodes of at least this return."),
     SectionOption(["--max-return"], section=_EPISODES, type=float, help="Keep episodes of at most this return."),
-    SectionOption(["--min-length"], section=_EPISODES, type=int, help="Keep episodes of at least so many rows."),
-    SectionOption(["--max-length"], section=_EPISODES, type=int, help="Keep episodes of at most so many rows."),
+    SectionOption(
+        ["--min-length"], section=_EPISODES, type=click.IntRange(min=0), help="Keep episodes of at least so many rows."
+    ),
+    SectionOption(
+        ["--max-length"], section=_EPISODES, type=click.IntRange(min=0), help="Keep episodes of at most so many rows."
+    ),
     SectionOption(
         ["--where"],
         section=_EPISODES,

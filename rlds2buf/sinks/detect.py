@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from rlds2buf.core.options import check_types
 from rlds2buf.files.local_path import refuse_address
 from rlds2buf.sinks.base import Sink
 
@@ -95,5 +96,6 @@ def _of_path(path: str, to: str, options: dict[str, Any]) -> Sink:
         if option not in ("overwrite", "resume"):
             offered = ", ".join(sorted(known - {"overwrite", "resume"})) or "none"
             raise TypeError(f"{to} takes no option {option!r}; its options: {offered}")
+    check_types(cls, options)
     sink: Sink = cls(path, **options)
     return sink

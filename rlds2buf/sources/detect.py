@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from rlds2buf.core.budget import Budget
+from rlds2buf.core.options import check_types
 from rlds2buf.errors import Rlds2bufError, SourceError, SourceFormatError, SourceNotFound
 from rlds2buf.sources.base import Source
 from rlds2buf.sources.formats import FORMATS, OBJECTS, REFUSALS, SCHEMES, Format, ObjectFormat
 from rlds2buf.sources.hints import closest
 from rlds2buf.sources.look import Look
-from rlds2buf.transform.transformation import OPTIONS
+from rlds2buf.transform.transformation import OPTIONS, Transformation
 
 __all__ = ["open_source"]
 
@@ -152,6 +153,7 @@ def _transformed(source: Source, changes: dict[str, Any]) -> Source:
         return source
     from rlds2buf.sources.transformed import TransformedSource
 
+    check_types(Transformation, changes)
     changed = TransformedSource(source, **changes)
     return changed if changed.does_something else source
 
@@ -283,6 +285,7 @@ def _check_options(entry: Format | ObjectFormat, cls: type[Any], options: dict[s
     if unknown:
         offered = ", ".join(sorted(known - {"split", "optional"})) or "none"
         raise TypeError(f"{entry.what} takes no option {unknown[0]!r}; its options: {offered}")
+    check_types(cls, options)
 
 
 def _keywords(cls: type[Any]) -> set[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.nest import Nest
 from rlds2buf.core.spec import FieldSpec
@@ -30,7 +31,7 @@ class Filters:
 
     Raises:
         ExpressionError: the expression can't be read.
-        ValueError: a lower limit is above its upper one.
+        ValueError: a lower limit is above its upper one, a length is negative, or a return is NaN.
         TypeError: `where` is neither text nor a function.
 
     >>> filters = Filters(min_return=3)
@@ -52,6 +53,12 @@ class Filters:
         for name, (low, high) in (("return", self._returns), ("length", self._lengths)):
             if low is not None and high is not None and low > high:
                 raise ValueError(f"min_{name}={low} is above max_{name}={high}: no episode would be left")
+        for name, length in (("min_length", min_length), ("max_length", max_length)):
+            if length is not None:
+                integer(name, length, 0)
+        for name, limit in (("min_return", min_return), ("max_return", max_return)):
+            if limit is not None and np.isnan(limit):
+                raise ValueError(f"{name} must be a number, got {limit}: no episode would be left")
         if where is not None and not isinstance(where, str) and not callable(where):
             raise TypeError(f"where is an expression or a function, got {type(where).__name__}")
         self._where = Where(where) if isinstance(where, str) else None

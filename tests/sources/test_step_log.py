@@ -302,7 +302,7 @@ class TestWhole:
         path = write(tmp_path / "log.npz", gym())
         with pytest.raises(ValueError, match="max_episode_steps must be at least 1"):
             open_source(path, max_episode_steps=0)
-        with pytest.raises(TypeError, match="columns should be a dict"):
+        with pytest.raises(TypeError, match="columns must be a mapping"):
             open_source(path, columns=["obs"])
 
 

@@ -18,6 +18,7 @@ from rlds2buf.transform.subset import Subset
 from rlds2buf.transform.tree import tree_of
 
 LIMITS = st.none() | st.integers(-3, 6)
+LENGTHS = st.none() | st.integers(0, 6)
 
 
 def episode(length: int, total: float) -> Episode:
@@ -31,7 +32,7 @@ def _rule(found: tuple[str, str] | None) -> str | None:
 
 
 class TestFilters:
-    @given(LIMITS, LIMITS, LIMITS, LIMITS, st.integers(2, 6), st.sampled_from([-3.0, 0.5, 4.0, np.nan]))
+    @given(LIMITS, LIMITS, LENGTHS, LENGTHS, st.integers(2, 6), st.sampled_from([-3.0, 0.5, 4.0, np.nan]))
     def test_limits_are_inclusive(
         self, low: int | None, high: int | None, short: int | None, long: int | None, length: int, total: float
     ) -> None:
@@ -55,6 +56,11 @@ class TestFilters:
         assert _rule(filters.fault(episode(length, total))) == expected
         assert filters.describe() == {name: limit for name, limit in limits.items() if limit is not None}
         assert bool(filters) == bool(filters.describe())
+
+    @pytest.mark.parametrize("limits", [{"min_length": -5}, {"max_length": -1}, {"min_return": np.nan}])
+    def test_limits_that_mean_nothing_are_refused(self, limits: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match=next(iter(limits))):
+            Filters(**limits)
 
     def test_the_reason_is_said(self) -> None:
         assert Filters(min_return=5).fault(episode(3, 2.25)) == ("filter-min-return", "the return 2.25 is below 5")
