@@ -80,6 +80,7 @@ class Contents:
         rows = len(block.flags)
         if self.frozen:
             self.relay(max(remover.limit if remover.unit == "rows" else 0, store.num_rows), in_memory)
+        store.expect(rows)
         self.evict(remover.excess(store, self.sampler.count, block))
         if store.num_rows + rows > store.slots:
             self.relay(max(2 * store.slots, store.num_rows + rows))
@@ -243,6 +244,7 @@ class Contents:
             return
         if key == previous + 1:
             slot = self.store.slot_of(previous)
+            self.store.changing(slice(slot, slot + 1))
             self.store.flags[slot] = int(self.store.flags[slot]) & ~BREAK
         else:
             self.store.link(np.array([previous]), np.array([key]))

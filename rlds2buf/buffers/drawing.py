@@ -57,6 +57,7 @@ class Drawing:
         """
         batch_size = integer("batch_size", batch_size, 1)
         with self._lock:
+            self._contents.store.require_whole()
             draw, size = self._draw(rng, batch_size, request)
             if request.view.whole:
                 data, info = self._whole(draw, size, request)
@@ -72,6 +73,7 @@ class Drawing:
         if count == 1 or request.view.whole:
             return [self.one(rng, batch_size, request) for _ in range(count)]
         with self._lock:
+            self._contents.store.require_whole()
             drawn, chances = [], []
             for _ in range(count):
                 drawn.append(self._draw(rng, batch_size, request))

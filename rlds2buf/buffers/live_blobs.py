@@ -13,11 +13,14 @@ import dataclasses
 import os
 from bisect import bisect_right
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlds2buf.errors import SinkError, SnapshotCorrupt
+
+if TYPE_CHECKING:
+    from rlds2buf.buffers.live import LiveFolder
 
 __all__ = ["LiveBlobs", "Segment"]
 
@@ -53,6 +56,7 @@ class LiveBlobs:
         places: ``[slots, ..., 2] int64``: where each string starts, counted through all segments, and its
             length.
         segments: those there are.
+        home: whose files they are; None for those that stay as they are.
 
     Raises:
         ValueError: a string lies outside of the segments.
@@ -60,10 +64,12 @@ class LiveBlobs:
 
     dtype = np.dtype(object)
 
-    def __init__(self, stem: Path, places: np.ndarray, segments: list[Segment] | None = None) -> None:
+    def __init__(
+        self, stem: Path, places: np.ndarray, segments: list[Segment] | None = None, *, home: LiveFolder | None = None
+    ) -> None:
         if places.dtype != np.int64 or places.ndim < 2 or places.shape[-1] != 2:
             raise ValueError(f"places of byte strings as {places.dtype}{list(places.shape)}")
-        self.stem, self.places = stem, places
+        self.stem, self.places, self.home = stem, places, home
         self.shape = places.shape[:-1]
         self.segments = sorted(segments or [], key=lambda segment: segment.start)
         self._starts = [segment.start for segment in self.segments]
@@ -124,10 +130,8 @@ class LiveBlobs:
     def discard(self) -> None:
         """Remove the files, all rows having been copied to another column; not those of a saved buffer to be kept."""
         if self.places.flags.writeable:
-            self.places[...] = 0
             for segment in self.segments:
-                segment.live = 0
-                segment.path.unlink(missing_ok=True)
+                self._remove(segment)
             self.segments, self._starts = [], []
 
     def flush(self) -> None:
@@ -214,7 +218,7 @@ class LiveBlobs:
             file = self._files.pop(segment.start, None)
             if file is not None:
                 os.close(file)
-            segment.path.unlink(missing_ok=True)
+            self._remove(segment)
         self.segments = [segment for segment in self.segments if segment not in empty]
         self._starts = [segment.start for segment in self.segments]
 
@@ -227,8 +231,16 @@ class LiveBlobs:
         for start in range(0, len(moving), _PIECE):
             rows = moving[start : start + _PIECE]
             values = [self._read(*place) for place in places[rows].tolist()]
+            if self.home is not None:
+                self.home.protect(self.places, rows // self._width)
             self._leave(places[rows])
             places[rows] = self._append(values)
+
+    def _remove(self, segment: Segment) -> None:
+        if self.home is not None:
+            self.home.remove(segment.path)
+        else:
+            segment.path.unlink(missing_ok=True)
 
     def __del__(self) -> None:
         for file in getattr(self, "_files", {}).values():

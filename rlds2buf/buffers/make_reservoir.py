@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rlds2buf.buffers.buffer import Buffer
-from rlds2buf.buffers.live import LiveFolder
+from rlds2buf.buffers.live import LiveFolder, check_durability
 from rlds2buf.buffers.other_names import well_named
 from rlds2buf.buffers.removers import Reservoir
 from rlds2buf.buffers.reservoir import ReservoirContents, ReservoirSampler, log_slots
 from rlds2buf.buffers.spaces import step_spec
-from rlds2buf.buffers.storage import RowStore, in_memory
+from rlds2buf.buffers.storage import RowStore
 from rlds2buf.buffers.units import DEFAULT_CAPACITY, Units
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.spec import StepSpec
@@ -31,6 +31,7 @@ def make_reservoir(
     count_hits: bool = False,
     seed: int | None = None,
     directory: str | Path | None = None,
+    durability: str = "save",
     view: Mapping[str, Any] | None = None,
 ) -> Buffer:
     """A buffer that holds a uniform sample of everything ever added, and samples that uniformly.
@@ -46,7 +47,7 @@ def make_reservoir(
     kept by preferring short ones; they take as many rows as they have, and memory grows to that.
 
     Args:
-        spec, storage_unit, item_length, count_hits, seed, directory, view: as for
+        spec, storage_unit, item_length, count_hits, seed, directory, durability, view: as for
             :func:`make_circular`. (A log of the rows has a quarter more of them than is held.)
         capacity: how many items it holds, at least 0.
         capacity_unit: ``"items"``; for ``"timesteps"`` also ``"rows"`` or ``"transitions"``, and for
@@ -73,10 +74,11 @@ def make_reservoir(
         raise ValueError("a reservoir of timesteps can't count episodes; use storage_unit='episodes'")
     spec = step_spec(spec)
     capacity = integer("capacity", capacity, 0)
+    check_durability(durability)
     remover = Reservoir(capacity, capacity_unit, seed=seed)
-    home = None if directory is None else LiveFolder(Path(directory))
+    home = None if directory is None else LiveFolder(Path(directory), durability=durability)
     slots = log_slots(capacity)
-    store = RowStore(spec, slots, allocate=in_memory if home is None else home.allocate)
+    store = RowStore(spec, slots, home=home)
     contents = ReservoirContents(store, remover, ReservoirSampler(slots))
     units.prepare(contents)
     return Buffer(

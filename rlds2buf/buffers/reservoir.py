@@ -92,6 +92,7 @@ class ReservoirContents(Contents):
             self.relay(max(log_slots(self.choice.limit), self.store.newest), in_memory)
         if block.items == 1 and block.place is None:
             return self._add_step(block)
+        self._prepare(len(block.flags))
         starts, keys = block.starts, self.next_key + block.starts
         rows = np.diff(starts, append=len(block.flags))
         places = self.choice.places(block.items)
@@ -115,6 +116,7 @@ class ReservoirContents(Contents):
 
     def _add_step(self, block: Block) -> np.ndarray:
         """Offer a single step, as an actor does one after the other."""
+        self._prepare(1)
         store, key, place = self.store, self.next_key, self.choice.place()
         self.next_key += 1
         self.added += 1
@@ -281,6 +283,7 @@ class ReservoirContents(Contents):
         if slot < 0 or not self.holds(wanted)[0]:
             return
         mine = self.slots_of(wanted)
+        self.store.changing(mine)
         self.store.flags[mine] &= ~np.uint8(BREAK)
         if slot != mine[0] + 1:
             self._link(mine, np.array([slot]))
@@ -296,10 +299,12 @@ class ReservoirContents(Contents):
     def _remove(self, slots: np.ndarray) -> None:
         """Mark the items that start in these slots as gone."""
         store, firsts = self.store, slots
+        store.changing(slots)
         if store.items is not None and len(slots):
             lengths = store.items[slots] + ((store.flags[slots] & np.uint8(OWN_NEXT)) == 0)
             ends = np.cumsum(lengths)
             slots = np.repeat(slots - ends + lengths, lengths) + np.arange(int(ends[-1]))
+            store.changing(slots)
             store.items[slots] = 0
         if self.hits is not None:
             self.hits.left(firsts)
@@ -312,6 +317,12 @@ class ReservoirContents(Contents):
         if store.items is not None:
             return store.items[: store.newest] != 0
         return (store.flags[: store.newest] & CODE) != FINAL_ROW
+
+    def _prepare(self, rows: int) -> None:
+        """So many rows may be written: what can go wrong with the disk goes wrong before anything changes."""
+        store = self.store
+        first = store.newest if store.newest + rows <= store.slots else 0
+        store.changing(slice(first, min(store.newest + rows, store.slots)))
 
     def _make_room(self, rows: int) -> None:
         store = self.store

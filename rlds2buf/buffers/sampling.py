@@ -190,6 +190,7 @@ class Sampling:
         wanted = as_keys(keys)
         view = self._view.changed(n_step, gamma, sequence_length, burn_in, initial_state, state, decode)
         with self._lock:
+            self._contents.store.require_whole()
             held = self._contents.holds(wanted)
             if not held.all():
                 some = ", ".join(str(key) for key in wanted[~held][:5])
@@ -218,6 +219,7 @@ class Sampling:
         if concatenate not in ("batch", "sequence", None):
             raise ValueError(f"concatenate must be 'batch', 'sequence' or None, got {concatenate!r}")
         with self._lock:
+            self._contents.store.require_whole()
             slots = transition_slots(self._contents.store)
             if concatenate == "sequence":
                 data: Any = self._reader.along(slots[None])
@@ -234,6 +236,7 @@ class Sampling:
     def keys(self) -> np.ndarray:
         """Keys ``uint64`` of every item held, oldest first."""
         with self._lock:
+            self._contents.store.require_whole()
             return self._contents.keys_of(item_slots(self._contents.store))
 
     @named_well()

@@ -78,4 +78,4 @@ class Saved:
     def _touch(self) -> None:
         """Call before anything that is saved changes."""
         if self._home is not None:
-            self._home.touch()
+            self._home.touch(cast("Buffer", self)._store)

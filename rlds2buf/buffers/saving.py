@@ -16,15 +16,13 @@ from rlds2buf.buffers.blobs import OBJECT, is_blob
 from rlds2buf.buffers.storage import OWN_NEXT, RowStore
 from rlds2buf.buffers.vocabulary import SavedTexts, TextCoder, Vocabulary
 from rlds2buf.files.blob_file import BlobFile, SavedBlobs
-from rlds2buf.kernels.chain import LINKED
+from rlds2buf.files.manifest import TABLES
+from rlds2buf.kernels.chain import BREAK, CODE, LINKED
 
 if TYPE_CHECKING:
     from rlds2buf.files.column_file import ColumnFile
 
 __all__ = ["TABLES", "MemoryColumns", "saved_columns", "small_strings", "table_of", "write_columns", "write_tables"]
-
-TABLES = "strings/"
-"""What the names of tables of strings start with."""
 
 
 class MemoryColumns:
@@ -152,7 +150,8 @@ def _require_places(columns: Mapping[str, Any]) -> None:
     if "links" not in columns and (flags & LINKED).any():
         raise KeyError("links")
     if "links" in columns:
-        links = columns["links"][(flags & LINKED) != 0]
+        # Where a chain breaks off nobody follows it; reservoirs of version 0.1.0 left their links there.
+        links = columns["links"][(flags & np.uint8(LINKED | BREAK | CODE)) == LINKED]
         if links.size and not (int(links.min()) >= 0 and int(links.max()) < len(flags)):
             raise ValueError(f"links lead out of {len(flags)} slots")
     if "items" in columns and len(flags):

@@ -40,12 +40,14 @@ from rlds2buf.buffers.vocabulary import MAX_BYTES, MAX_STRINGS, TextCoder
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import FINAL_ROW
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import SinkError, SnapshotCorrupt, SnapshotError
+from rlds2buf.errors import SinkError, SnapshotCorrupt, SnapshotError, SnapshotExists
 from rlds2buf.files.blob_file import BlobFile
-from rlds2buf.files.column_file import ColumnFile, checksum, open_column
+from rlds2buf.files.column_file import ColumnFile, MappedFiles, checksum, open_column
 from rlds2buf.files.durable import sync_folder
+from rlds2buf.files.folder_lock import writer_of
 from rlds2buf.files.manifest import inside, is_buffer, read_manifest, write_manifest
 from rlds2buf.files.partial import PartialFolder, plain_json
+from rlds2buf.files.undo import settled
 from rlds2buf.kernels.chain import CODE
 
 if TYPE_CHECKING:
@@ -71,18 +73,26 @@ def load_buffer(
     The columns are memory-mapped, so this takes milliseconds whatever the size.  Sampling reads
     the files; the first ``add`` copies the rows into memory, and the files never change.
 
+    The files' sizes are compared when they are opened, and up to ten times a second before rows are
+    read: one that somebody cut short is an error.  If that happens within a tenth of a second before
+    a read, the system ends the process (SIGBUS), as it does where a disk can't be read any more.
+
     Args:
         path: the folder.
         seed: start the draws anew instead of going on where the saved buffer was.
         verify: compare every column's checksum; None does it below 256 MiB. (Files of a
             directory-backed buffer have none.)
-        writable: go on with the files in place, as a directory-backed buffer.
+        writable: go on with the files in place, as a directory-backed buffer, of the `durability` that it
+            had. One process does that at a time; a buffer of the same process that has nothing unsaved
+            gives the folder up.
         functions: what can't be saved, for kinds that need it (``reward_fn``, ``done_fn``, ``policy_mapping``).
 
     Raises:
         SourceNotFound: there is no such folder.
-        SnapshotCorrupt: it is incomplete or damaged.
+        SnapshotCorrupt: it is incomplete or damaged, or a process has changed it and not saved it yet.
+        SnapshotExists: `writable`, and somebody else writes it.
         SnapshotTooNew: a newer rlds2buf wrote it.
+        SinkError: what a killed process left can't be put back as it was last saved.
         TypeError, ValueError: `seed` is none, or a function is one that no buffer, or not this kind, takes.
 
     >>> import tempfile
@@ -100,6 +110,11 @@ def load_buffer(
     _check_arguments(seed, functions)
     folder = Path(path)
     manifest = read_manifest(folder)
+    home = None
+    if writable:
+        home = LiveFolder(folder, existing=True)
+        folder, manifest = home.path, read_manifest(home.path)
+    manifest = settled(folder, manifest, locked=writable)
     if manifest.get("kind") == "multi_agent" and not writable:
         from rlds2buf.buffers.multi_agent_state import load
 
@@ -117,22 +132,22 @@ def load_buffer(
         kind = manifest["kind"]
     except (KeyError, TypeError, ValueError) as cause:
         raise SnapshotCorrupt(f"{folder}: its manifest does not describe a buffer: {cause}") from cause
-    if not manifest.get("clean", True):
-        raise SnapshotCorrupt(f"{folder}: its files were changed after it was last saved")
     arrays = {
         name: open_column(file, shape, dtype, writable=writable) for name, (file, shape, dtype, _) in entries.items()
     }
     if verify or (verify is None and sum(array.nbytes for array in arrays.values()) < _VERIFY_BELOW):
         _verify((file, arrays[name], crc) for name, (file, _, _, crc) in entries.items())
+    mapped = list(arrays.values())
     for name, rows in live_blobs(folder, manifest, arrays).items():
         arrays[name] = rows  # type: ignore[assignment]  # which is as good as an array here
     buffer = empty_like(kind, spec, {**options, **functions}, seed=seed)
     restore(buffer, {**manifest, "rng": None} if seed is not None else manifest, arrays)
     buffer.provenance = manifest.get("provenance", {})
-    if writable:
-        buffer._home = LiveFolder(folder, existing=True)
-        buffer._store.allocate = buffer._home.allocate
-        buffer._home.take_over(buffer._store)
+    buffer._store.mapped = MappedFiles(mapped)
+    if home is not None:
+        buffer._home = buffer._store.home = home
+        buffer._store.allocate = home.allocate
+        home.take_over(buffer._store, manifest)
     return buffer
 
 
@@ -315,6 +330,10 @@ class _Folder(PartialFolder):
             replaceable=is_buffer,
             what="a saved buffer",
         )
+        who = writer_of(target)
+        if who is not None:
+            super().close()
+            raise SnapshotExists(f"{target}: {who} is writing it, in place; it can't be overwritten now")
         self.data = self.folder / "data"
         try:
             self.data.mkdir(exist_ok=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -21,8 +21,12 @@ from rlds2buf.core.fields import CONTINUE, FINAL_ROW, FLAG_FIELDS
 from rlds2buf.core.rows import IS_FIRST, IS_LAST, IS_TERMINAL, OWN_NEXT, column_name
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import TooLarge
+from rlds2buf.files.column_file import MappedFiles
 from rlds2buf.kernels.chain import BREAK, CODE, LINKED
 from rlds2buf.kernels.ring import keys_of
+
+if TYPE_CHECKING:
+    from rlds2buf.buffers.live import LiveFolder
 
 __all__ = ["IS_FIRST", "IS_LAST", "IS_TERMINAL", "OWN_NEXT", "Allocator", "RowStore"]
 
@@ -61,6 +65,7 @@ class RowStore:
         spec: of the rows.
         slots: how many rows fit.
         allocate: where the columns live.
+        home: the folder that they are files of, if they are; in place of `allocate`.
 
     Attributes:
         paths: the data columns' paths, in :meth:`StepSpec.fields` order, flags left out.
@@ -76,6 +81,7 @@ class RowStore:
         keys: ``[slots] int64``, ascending, where rows don't count up (see buffers/reservoir.py); else None.
         base, oldest, newest: keys: of slot 0, of the oldest row, of the row to come.
         num_own: rows with OWN_NEXT.
+        mapped: files that must not have become shorter when rows are read, or None.
         layout: changes whenever arrays are replaced, for those who keep their addresses.
         blobs: numbers of the columns that are object columns: those of :func:`is_blob`, and strings
             since there were too many different ones for a vocabulary.
@@ -84,14 +90,17 @@ class RowStore:
         SpecMismatch: a field has a dtype that files can't name, or pictures that can't be kept encoded.
     """
 
-    def __init__(self, spec: StepSpec, slots: int, *, allocate: Allocator = in_memory) -> None:
+    def __init__(
+        self, spec: StepSpec, slots: int, *, allocate: Allocator = in_memory, home: LiveFolder | None = None
+    ) -> None:
         if not isinstance(spec, StepSpec):
             raise TypeError(
                 f"spec must be a StepSpec, such as source.spec or spec_of(episode), got {type(spec).__name__}"
             )
         self.spec = spec
         self.slots = slots
-        self.allocate = allocate
+        self.home = home
+        self.allocate = allocate if home is None else home.allocate
         fields = [(path, field) for path, field in spec.fields() if path[0] not in FLAG_FIELDS]
         for path, field in fields:
             refuse_field(path, field)
@@ -104,7 +113,7 @@ class RowStore:
         }
         self.names = [column_name(path) for path in self.paths]
         self.columns = [self._new(name, i) for i, name in enumerate(self.names)]
-        self.flags = allocate("flags", (slots,), np.dtype(np.uint8))
+        self.flags = self.allocate("flags", (slots,), np.dtype(np.uint8))
         self.own: list[np.ndarray] | None = None
         self.source: np.ndarray | None = None
         self.links: np.ndarray | None = None
@@ -113,6 +122,7 @@ class RowStore:
         self.base = self.oldest = self.newest = 0
         self.num_own = 0
         self.layout = 0
+        self.mapped: MappedFiles | None = None
 
     @property
     def num_rows(self) -> int:
@@ -183,6 +193,7 @@ class RowStore:
             targets += self.own
             values += own
         for slots, run in self.spans(first, count):
+            self.changing(slots)
             whole = run.stop - run.start == count
             for column, rows in zip(targets, values, strict=True):
                 column[slots] = rows if whole else rows[run]
@@ -193,20 +204,51 @@ class RowStore:
             self.num_own += count
         return first
 
+    def changing(self, slots: slice | np.ndarray) -> None:
+        """Call before rows in these slots change, if only in a flag.
+
+        Raises:
+            SinkError: they are files, and the disk is full; nothing was changed.
+        """
+        if self.home is not None:
+            self.home.changing(self, slots)
+
+    def require_whole(self) -> None:
+        """Call before rows are read.
+
+        Raises:
+            SnapshotCorrupt: somebody has cut short a file that they are in.
+        """
+        if self.mapped is not None:
+            self.mapped.require_whole()
+
+    def expect(self, rows: int) -> None:
+        """So many rows are about to be written: what may go wrong with the disk goes wrong before others leave.
+
+        Raises:
+            SinkError: as :meth:`changing` does.
+        """
+        if self.home is not None and rows <= self.slots:
+            for slots, _ in self.spans(self.newest, rows):
+                self.home.changing(self, slots)
+
     def add_column(self, name: str) -> None:
         """Have one of the optional columns, zeros at first."""
-        setattr(self, name, self.allocate(name, (self.slots,), np.dtype(_OPTIONAL[name])))
-        getattr(self, name)[:] = 0
+        column = self._made(name, (self.slots,), np.dtype(_OPTIONAL[name]), self.slots)
+        column[:] = 0
+        setattr(self, name, column)
 
     def put(self, name: str, first_key: int, values: np.ndarray) -> None:
         """Fill an optional column ``[n]`` from a row on."""
         column: np.ndarray = getattr(self, name)
         for slots, run in self.spans(first_key, len(values)):
+            self.changing(slots)
             column[slots] = values[run]
 
     def link(self, keys: np.ndarray, successors: np.ndarray) -> None:
         """Say which rows follow which: clears BREAK; a successor in another slot than the next is linked."""
         slots, following = self.slot_of(keys), self.slot_of(successors)
+        self.changing(slots)
         apart = successors != keys + 1
         flags = self.flags[slots] & ~np.uint8(BREAK | LINKED)
         self.flags[slots] = flags | np.where(apart, np.uint8(LINKED), np.uint8(0))
@@ -241,20 +283,20 @@ class RowStore:
 
     def release(self, slots: slice | np.ndarray) -> None:
         """Let go of the values of any length of rows that left."""
-        for _, columns, k in self.blob_places() if self.flags.flags.writeable else ():
+        places = self.blob_places() if self.flags.flags.writeable else []
+        if places:
+            self.changing(slots)
+        for _, columns, k in places:
             columns[k][slots] = None
 
     def promote(self, i: int) -> None:
         """Keep the strings of column `i` row by row from now on: there are too many different ones for a vocabulary."""
-        vocabulary = self.vocabularies.pop(i)
-        self.blobs.add(i)
-        self.layout += 1
-        old, self.columns[i] = self.columns[i], self._new(self.names[i], i)
-        moves = [(old, self.columns[i], 0)]
-        if self.own is not None and i in self.observation:
-            k = self.observation.index(i)
-            before, self.own[k] = self.own[k], self._new(f"next_{self.names[i]}", i)
-            moves.append((before, self.own[k], OWN_NEXT))
+        shape = self.slots, *self.row_shape(i)
+        vocabulary = self.vocabularies[i]
+        moves = [(self.columns[i], self._made(self.names[i], shape, OBJECT, self.slots), 0)]
+        k = self.observation.index(i) if self.own is not None and i in self.observation else -1
+        if self.own is not None and k >= 0:
+            moves.append((self.own[k], self._made(f"next_{self.names[i]}", shape, OBJECT, self.slots), OWN_NEXT))
         for codes, column, flag in moves:
             for slots, _ in self.spans(self.oldest, self.num_rows):
                 # What rows without a next observation of their own have there is of no meaning.
@@ -262,37 +304,48 @@ class RowStore:
                 for start in range(0, len(rows), _PIECE):
                     piece = rows[start : start + _PIECE]
                     column[piece] = vocabulary.decode(codes[piece])
+        del self.vocabularies[i]
+        self.blobs.add(i)
+        self.layout += 1
+        self.columns[i] = moves[0][1]
+        if self.own is not None and k >= 0:
+            self.own[k] = moves[1][1]
 
     def relay(self, slots: int, *, allocate: Allocator | None = None) -> None:
-        """Move all rows into `slots` new slots (at least as many as rows), the oldest to slot 0."""
-        rows = self.num_rows
-        allocate = allocate or self.allocate
+        """Move all rows into `slots` new slots (at least as many as rows), the oldest to slot 0.
 
-        def moved(name: str, old: np.ndarray) -> np.ndarray:
-            new = allocate(name, (slots, *old.shape[1:]), old.dtype)
-            move_rows(new, old, self.spans(self.oldest, rows))
-            return new
-
-        names, before = self.names, [columns[k] for _, columns, k in self.blob_places()]
-        links = self.links
-        if links is not None:
+        Raises:
+            SinkError: they are files, and the disk is full; nothing was changed.
+        """
+        rows, names = self.num_rows, self.names
+        old = {**self.arrays()}
+        if self.links is not None:
             # Links are slots: turn them into places in the new order while the old order is known.
-            links = (links - self.slot_of(self.oldest)) % max(self.slots, 1)
-            self.links = moved("links", links)
-        self.columns = [moved(name, column) for name, column in zip(names, self.columns, strict=True)]
+            old["links"] = (self.links - self.slot_of(self.oldest)) % max(self.slots, 1)
+        new: dict[str, np.ndarray] = {}
+        try:
+            for name, column in old.items():
+                new[name] = self._made(name, (slots, *column.shape[1:]), column.dtype, rows, allocate)
+                move_rows(new[name], column, self.spans(self.oldest, rows))
+        except BaseException:
+            for column in new.values():
+                self._drop(column)
+            raise
+        before = [columns[k] for _, columns, k in self.blob_places()]
+        self.columns = [new[name] for name in names]
         if self.own is not None:
-            own_names = [f"next_{names[i]}" for i in self.observation]
-            self.own = [moved(name, column) for name, column in zip(own_names, self.own, strict=True)]
-        for name in ("source", "items", "keys"):
-            if getattr(self, name) is not None:
-                setattr(self, name, moved(name, getattr(self, name)))
-        self.flags = moved("flags", self.flags)
-        self.allocate = allocate
+            self.own = [new[f"next_{names[i]}"] for i in self.observation]
+        for name in _OPTIONAL:
+            if name in new:
+                setattr(self, name, new[name])
+        self.flags = new["flags"]
+        self.allocate = allocate or self.allocate
         self.slots = slots
         self.base = self.oldest
         self.layout += 1
-        for column in [column for column in before if isinstance(column, LiveBlobs)]:
-            column.discard()
+        self.mapped = None
+        for blobs in [column for column in before if isinstance(column, LiveBlobs)]:
+            blobs.discard()
 
     def keep(self, slots: np.ndarray) -> None:
         """Drop all rows but those in ``slots [n] int64``, ascending, which move to the front.
@@ -300,6 +353,7 @@ class RowStore:
         Only where the oldest row is in slot 0.  A row that was followed by a dropped one is marked with BREAK.
         """
         assert self.oldest == self.base == 0
+        self.changing(slice(0, self.newest))
         place = np.full(self.slots + 1, -1, np.int64)
         place[slots] = np.arange(len(slots))
         flags, following = self.flags[slots], slots + 1
@@ -307,7 +361,8 @@ class RowStore:
             following = np.where(flags & np.uint8(LINKED), self.links[slots], following)
             self.links[slots] = place[following]
         goes_on = (flags & np.uint8(CODE | BREAK)) == CONTINUE
-        self.flags[slots[goes_on & (place[following] < 0)]] |= np.uint8(BREAK)
+        left = slots[goes_on & (place[following] < 0)]
+        self.flags[left] = self.flags[left] & ~np.uint8(LINKED) | np.uint8(BREAK)
         for array in self.arrays().values():
             if isinstance(array, LiveBlobs):
                 array.keep(slots)
@@ -404,6 +459,23 @@ class RowStore:
         if i in blobs:
             return OBJECT
         return np.dtype(np.int32) if self.fields[i].is_string else self.fields[i].dtype.newbyteorder("=")
+
+    def _made(
+        self, name: str, shape: tuple[int, ...], dtype: np.dtype, rows: int, allocate: Allocator | None = None
+    ) -> np.ndarray:
+        """A new column, with room on the disk for its first rows."""
+        column = (allocate or self.allocate)(name, shape, dtype)
+        if self.home is not None:
+            try:
+                self.home.make_room(column, rows)
+            except BaseException:
+                self._drop(column)
+                raise
+        return column
+
+    def _drop(self, column: Any) -> None:
+        if self.home is not None:
+            self.home.drop(column)
 
     def _new(self, name: str, i: int) -> np.ndarray:
         return self.allocate(name, (self.slots, *self.row_shape(i)), self._dtype(i, self.blobs))

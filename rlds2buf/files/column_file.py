@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import crc32c
 import numpy as np
@@ -12,7 +15,9 @@ import numpy as np
 from rlds2buf.core.dtypes import parse_dtype
 from rlds2buf.errors import SinkError, SnapshotCorrupt
 
-__all__ = ["ColumnFile", "checksum", "open_column"]
+__all__ = ["ColumnFile", "MappedFiles", "checksum", "open_column"]
+
+_LOOK_EVERY_S = 0.1
 
 
 class ColumnFile:
@@ -125,6 +130,33 @@ class ColumnFile:
                 "shape": (rows, *self.row_shape),
             },
         )
+
+
+class MappedFiles:
+    """Files that are read through memory, where one that was cut short ends the process (SIGBUS).
+
+    Args:
+        columns: those that are memory-mapped are looked after, others passed over.
+    """
+
+    def __init__(self, columns: Iterable[object]) -> None:
+        mapped: list[Any] = [column for column in columns if isinstance(column, np.memmap)]
+        self._files: list[Any] = [(m._mmap, m.offset + m.nbytes, m.filename) for m in mapped]
+        self._next = 0.0
+
+    def require_whole(self) -> None:
+        """Look at all sizes, at most ten times a second: what is cut short in between can't be caught.
+
+        Raises:
+            SnapshotCorrupt: a file is shorter than it was.
+        """
+        now = time.monotonic()
+        if now < self._next:
+            return
+        for file, size, name in self._files:
+            if file.size() < size:
+                raise SnapshotCorrupt(f"{name}: has become shorter since it was opened; its rows are gone")
+        self._next = now + _LOOK_EVERY_S
 
 
 def open_column(path: Path, shape: tuple[int, ...], dtype: str, *, writable: bool = False) -> np.ndarray:

@@ -72,5 +72,5 @@ def note_links(flags, links, slots, back):  # type: ignore[no-untyped-def]
     """
     for i in range(slots.shape[0]):
         slot = slots[i]
-        if flags[slot] & LINKED:
+        if flags[slot] & LINKED and not flags[slot] & BREAK:
             back[links[slot]] = slot

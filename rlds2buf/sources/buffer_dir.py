@@ -25,6 +25,7 @@ from rlds2buf.errors import EpisodeError, Rlds2bufError, SnapshotError, SourceFo
 from rlds2buf.files.blob_file import SavedBlobs
 from rlds2buf.files.column_file import checksum, open_column
 from rlds2buf.files.manifest import inside, read_manifest
+from rlds2buf.files.undo import settled
 from rlds2buf.sources.base import Source
 from rlds2buf.sources.fingerprint import fingerprint_files
 from rlds2buf.wire.decode_pool import DecodePool, PendingFrames
@@ -82,9 +83,7 @@ class BufferDirSource(Source):
         self.path = Path(path)
         self.name = str(path)
         with _translated(self.name):
-            self._manifest = read_manifest(self.path)
-            if not self._manifest.get("clean", True):
-                raise SourceFormatError(f"{self.name}: its files were changed after it was last saved")
+            self._manifest = settled(self.path, read_manifest(self.path))
             if self._manifest["kind"] == "multi_agent":
                 raise SourceFormatError(f"{self.name}: a buffer of several agents, not of episodes; {_HINT}")
             self._spec = StepSpec.from_json(self._manifest["spec"])

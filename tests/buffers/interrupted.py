@@ -167,7 +167,7 @@ def write_and_resume(trials: Trials) -> None:
 
 
 def live(trials: Trials) -> None:
-    """A buffer whose columns are files: whole as last saved, or refused; never a mixture."""
+    """A buffer whose columns are files: as last saved, whatever came after."""
     contents: dict[str, list[int]] = {}
 
     def prepare(path: Path) -> None:
@@ -191,10 +191,7 @@ def live(trials: Trials) -> None:
     contents["new"] = whole.all().observation["count"].tolist()
 
     def look(path: Path) -> str:
-        try:
-            found = numbers(path)
-        except rlds2buf.SnapshotCorrupt:
-            return "refused"
+        found = numbers(path)
         return next(name for name, expected in contents.items() if found == expected)
 
     trials.run(prepare, work, look)
