@@ -32,12 +32,14 @@ class Limits:
         self._high = _bound(field, field.high)
         self._values: np.ndarray | None = None
         self._texts: frozenset[bytes] | None = None
+        self._is_run = False
         if field.values is None:
             return
         if field.is_string and None not in field.shape:
             self._texts = frozenset(map(_bytes, field.values))
         elif _numbers(field.values) is not None and not field.is_string:
             self._values = _numbers(field.values)
+        self._is_run = field.dtype.kind in "iu" and _is_run(self._values)
 
     @classmethod
     def of(cls, field: FieldSpec) -> Limits | None:
@@ -53,6 +55,8 @@ class Limits:
         """
         if column.dtype == np.dtype(object) and self._texts is None:
             return np.array([self._any(row) for row in column], np.bool_)
+        if self._all_inside(column):
+            return np.zeros(len(column), np.bool_)
         bad = self._bad(column)
         return np.asarray(bad if bad.ndim == 1 else bad.reshape(len(bad), -1).any(axis=1))
 
@@ -66,6 +70,17 @@ class Limits:
         index = tuple(int(i) for i in np.argwhere(bad)[0])
         where = f" (element {', '.join(map(str, index))})" if index else ""
         return f"{_text(array[index])} is {self._rule(array[index], index)}{where}"
+
+    def _all_inside(self, column: np.ndarray) -> bool:
+        """Whether that can be said at once: one limit for all elements is compared with the least or largest."""
+        if self._texts is not None or not column.size:
+            return not column.size
+        low, high = self._low, self._high
+        if self._values is not None:
+            if not self._is_run or low is not None or high is not None:
+                return False
+            low, high = self._values.min(), self._values.max()
+        return _none_below(column, low) and _none_above(column, high)
 
     def _any(self, value: Any) -> bool:
         array = np.asarray(value)
@@ -119,8 +134,28 @@ def _numbers(values: Any) -> np.ndarray | None:
     return array if array.dtype.kind in "biuf" else None
 
 
+def _is_run(values: np.ndarray | None) -> bool:
+    """Whether these are all the whole numbers between the first and the last one."""
+    if values is None or values.dtype.kind not in "iu" or not values.size:
+        return False
+    return bool((np.diff(np.sort(values)) == 1).all())
+
+
 def _bytes(text: Any) -> Any:
     return text.encode() if isinstance(text, str) else text
+
+
+def _none_below(column: np.ndarray, low: np.ndarray | None) -> bool:
+    """Of a column with NaN the least is NaN, of which this can't be said."""
+    if low is None:
+        return True
+    return bool(np.minimum.reduce(column, axis=None) >= low) if low.ndim == 0 else not np.count_nonzero(column < low)
+
+
+def _none_above(column: np.ndarray, high: np.ndarray | None) -> bool:
+    if high is None:
+        return True
+    return bool(np.maximum.reduce(column, axis=None) <= high) if high.ndim == 0 else not np.count_nonzero(column > high)
 
 
 def _unbounded(field: FieldSpec, low: np.ndarray | None, high: np.ndarray | None) -> bool:

@@ -212,6 +212,10 @@ def test_limits_of_some_axes_and_of_no_bytes() -> None:
     ]
     assert limits.reason(np.array([[0, 0], [0, 4]])) == "4 is below 5 (element 1, 1)"
     assert limits.reason(np.array([[10, 0], [0, 5]])) == "10 is above 9 (element 0, 0)"
+    both = Limits.of(FieldSpec((), np.int64, high=2, values=(1, 2, 3)))
+    assert both is not None and both.outside(np.array([1, 2, 3, 4])).tolist() == [False, False, True, True]
+    sparse = Limits.of(FieldSpec((), np.int64, values=(1, 3)))
+    assert sparse is not None and sparse.outside(np.array([1, 2, 3])).tolist() == [False, True, False]
     texts = Limits.of(FieldSpec((), object, values=("go", b"stop")))
     assert texts is not None
     assert texts.outside(np.array(["go", b"go", b"stop", b"run"], object)).tolist() == [False, False, False, True]
