@@ -12,8 +12,10 @@ import numpy.typing as npt
 
 from rlds2buf.buffers import adding
 from rlds2buf.buffers.allowed import Allowed
+from rlds2buf.buffers.closed import Closed
 from rlds2buf.buffers.contents import Contents
 from rlds2buf.buffers.drawing import Drawing
+from rlds2buf.buffers.goal_settings import GoalSettings
 from rlds2buf.buffers.hindsight import Hindsight
 from rlds2buf.buffers.incoming import Intake
 from rlds2buf.buffers.keys import as_keys
@@ -33,7 +35,7 @@ from rlds2buf.errors import ReplayError
 __all__ = ["Buffer"]
 
 
-class Buffer(Sampling, Saved):
+class Buffer(Sampling, Saved, GoalSettings, Closed):
     """Rows of logged or fresh experience, sampled as transitions, n-step transitions or sequences.
 
     Made by the ``make_*`` functions.  A row is stored once; an episode of N rows gives N-1
@@ -51,7 +53,25 @@ class Buffer(Sampling, Saved):
         storage_unit: what an item is: ``"timesteps"``, ``"sequences"``, ``"episodes"`` or ``"fragments"``.
         kind: which factory made it, for example ``"circular"``.
         provenance: of a loaded buffer: its source, options and the rlds2buf version that wrote it.
+        goals, reward_fn, done_fn, strategy, num_goals, include_current, vectorized, while_sampling: of a
+            hindsight buffer, as its factory has them; they can be set. No other buffer has them.
     """
+
+    _other_names = {  # noqa: RUF012 - constant
+        "Strategy": "strategy",
+        "NumGoalSamples": "num_goals",
+        "n_sampled_goal": "num_goals",
+        "GoalConditionInfo": "goals",
+        "RewardFcn": "reward_fn",
+        "IsDoneFcn": "done_fn",
+        "goal_selection_strategy": "strategy",
+        "MaxLength": "resize(n)",
+        "Length": "len(buffer)",
+        "size": "resize(n)",
+    }
+    spec: StepSpec
+    provenance: dict[str, Any]
+    kind: str
 
     def __init__(
         self,
@@ -75,7 +95,7 @@ class Buffer(Sampling, Saved):
         self._intake = intake or Intake(spec)
         self._rng = np.random.default_rng(seed)
         self._lock = threading.RLock()
-        self.provenance: dict[str, Any] = {}
+        self.provenance = {}
         self.kind = kind
         self._home = home
         self._view = View.of(view, whole=contents.store.items is not None)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rlds2buf.buffers.closed import Closed
 from rlds2buf.buffers.reader import Reader
 from rlds2buf.buffers.saving import MemoryColumns, saved_columns, small_strings, write_columns
 from rlds2buf.buffers.spaces import number_field, step_spec
@@ -93,16 +94,21 @@ def make_cost_replay(
     )
 
 
-class CostReplay:
+class CostReplay(Closed):
     """See :func:`make_cost_replay`, which makes it.  All methods may be called from several threads.
 
     Attributes:
         spec: of the rows stored, cost and added fields among the extras.
         size: steps kept per environment.
         num_envs: environments.
-        penalty_coefficient: of sampled rewards.
+        penalty_coefficient: of sampled rewards; can be set.
         batch_size: of :meth:`sample`, or None.
     """
+
+    spec: StepSpec
+    size: int
+    num_envs: int
+    batch_size: int | None
 
     def __init__(
         self,
@@ -117,9 +123,7 @@ class CostReplay:
     ) -> None:
         self.size, self.num_envs = integer("size", size, 1), integer("num_envs", num_envs, 1)
         self.batch_size = None if batch_size is None else integer("batch_size", batch_size, 1)
-        if not 0.0 <= penalty_coefficient < float("inf"):
-            raise ValueError(f"penalty_coefficient must be at least 0 and finite, got {penalty_coefficient}")
-        self.penalty_coefficient = float(penalty_coefficient)
+        self.penalty_coefficient = penalty_coefficient
         self._device = device or Device()
         self._rng = np.random.default_rng(seed)
         self._lock = threading.RLock()
@@ -128,6 +132,17 @@ class CostReplay:
         if "original_reward" in extras:
             raise ValueError("the name original_reward is taken: sampled batches have the unpenalised reward there")
         self._build(StepSpec(spec.observation, spec.action, number, discount=None, extras=extras))
+
+    @property
+    def penalty_coefficient(self) -> float:
+        """What a cost of 1 takes off a sampled reward; at least 0."""
+        return self._penalty_coefficient
+
+    @penalty_coefficient.setter
+    def penalty_coefficient(self, value: float) -> None:
+        if not 0.0 <= value < float("inf"):
+            raise ValueError(f"penalty_coefficient must be at least 0 and finite, got {value}")
+        self._penalty_coefficient = float(value)
 
     @property
     def capacity(self) -> int:

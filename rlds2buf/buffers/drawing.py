@@ -36,6 +36,7 @@ class Drawing:
     """Sampler, reader and hindsight together, under the buffer's lock.
 
     Attributes:
+        hindsight: what puts in goals, if anything; may be replaced at any time.
         sampled: items drawn so far.
     """
 
@@ -44,7 +45,7 @@ class Drawing:
     ) -> None:
         self._contents = contents
         self._reader = reader
-        self._hindsight = hindsight
+        self.hindsight = hindsight
         self._lock = lock
         self.sampled = 0
 
@@ -120,21 +121,21 @@ class Drawing:
 
     def _chances(self, rng: np.random.Generator, size: int) -> np.ndarray:
         """What picks of goals go by, ``[2, B]``; nothing where no goals are put in."""
-        hindsight = self._hindsight
+        hindsight = self.hindsight
         return rng.random((2, size)) if hindsight is not None and hindsight.while_sampling else _NONE
 
     def _read(self, slots: np.ndarray, view: View, chances: np.ndarray) -> Any:
         waiting = self._contents.waiting
-        if self._hindsight is not None and self._hindsight.while_sampling:
-            return self._hindsight.read(slots, view, chances, waiting)
+        if self.hindsight is not None and self.hindsight.while_sampling:
+            return self.hindsight.read(slots, view, chances, waiting)
         return self._reader.read(slots, view, waiting.values())
 
     def _finished(self, data: Any, view: View) -> Any:
         """Pictures decoded and goals put in, without the lock: the caller's functions run here."""
         unpack = self._reader.unpack
-        if isinstance(data, Drawn) and self._hindsight is not None:
+        if isinstance(data, Drawn):
             data = data._replace(rows=unpack(data.rows, view.decode))
-            return self._hindsight.finish(data, view.gamma)
+            return data.hindsight.finish(data, view.gamma)
         return unpack(data, view.decode)
 
     def _whole(self, draw: Draw, size: int, request: Request) -> tuple[Any, SampleInfo]:

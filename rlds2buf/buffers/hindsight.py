@@ -50,19 +50,21 @@ class Drawn(NamedTuple):
         reached: values ``[B * n, k]`` for each goal.
         chosen: ``[B * n] bool``, which of them get new goals.
         steps: ``[B] int32``, how many of each path's n count; None for n = 1.
+        hindsight: what puts them in: how it was set up when they were drawn.
     """
 
     rows: Transition
     reached: list[np.ndarray]
     chosen: np.ndarray
     steps: np.ndarray | None
+    hindsight: Hindsight
 
 
 class Hindsight:
     """The view that gives drawn transitions goals which their episode reached later.
 
     Made before there is a store, so that a wrong argument leaves nothing behind; :meth:`bind` gives
-    it the rows, which it never changes.
+    it the rows, which it never changes.  Nor does it change itself: :meth:`changed` gives another one.
 
     Args:
         spec: of the rows.
@@ -74,8 +76,13 @@ class Hindsight:
         vectorized: False if the functions take single transitions.
         while_sampling: whether sampled transitions get new goals.
 
+    Attributes:
+        maps: the goals.
+        given: `reward_fn` and `done_fn` as they were given.
+
     Raises:
         ValueError: goals, strategy or number don't fit; or the rewards are not one number per step.
+        TypeError: a switch is neither True nor False, or goals are none.
     """
 
     def __init__(
@@ -92,28 +99,49 @@ class Hindsight:
         while_sampling: bool = True,
     ) -> None:
         check_strategy(strategy, num_goals)
+        self.spec = spec
         self.maps = goal_maps(goals)
         self.goals = resolve_goals(self.maps, spec.observation)
         _check_reward(spec)
         for name, function in (("reward_fn", reward_fn), ("done_fn", done_fn)):
             if not callable(function):
                 raise ValueError(f"{name} must be a function, got {function!r}")
+        switches = {
+            "include_current": include_current,
+            "vectorized": vectorized,
+            "while_sampling": while_sampling,
+        }
+        for name, switch in switches.items():
+            if not isinstance(switch, bool | np.bool_):
+                raise TypeError(f"{name} must be True or False, got {switch!r}")
+        self.given = {"reward_fn": reward_fn, "done_fn": done_fn}
         if not vectorized:
-            _log.warning(
-                "reward_fn and done_fn are called once for every transition (vectorized=False); "
-                "functions of whole batches are many times faster"
-            )
             reward_fn, done_fn = one_by_one(reward_fn, "reward_fn"), one_by_one(done_fn, "done_fn")
         self.reward_fn: BatchFn = reward_fn
         self.done_fn: BatchFn = done_fn
-        self.strategy, self.num_goals, self.include_current = strategy, int(num_goals), include_current
-        self.vectorized, self.while_sampling = vectorized, while_sampling
+        self.strategy, self.num_goals, self.include_current = strategy, int(num_goals), bool(include_current)
+        self.vectorized, self.while_sampling = bool(vectorized), bool(while_sampling)
 
-    def bind(self, store: RowStore) -> None:
-        """Take the rows to read from."""
+    def changed(self, **changes: Any) -> Hindsight:
+        """One of the same rows with another argument.
+
+        Raises:
+            ValueError, TypeError: as where one is made.
+        """
+        options = {**self.options(), "goals": self.maps, **self.given, **changes}
+        other = Hindsight(self.spec, **options)
+        if self.vectorized:
+            other._warn_of_slowness()
+        other.bind(self._store, self.episodes)
+        return other
+
+    def bind(self, store: RowStore, episodes: Episodes | None = None) -> None:
+        """Take the rows to read from, and an index of their episodes if there is one."""
+        if episodes is None:
+            self._warn_of_slowness()
         self._store = store
         self._reader = Reader(store)
-        self.episodes = Episodes(store)
+        self.episodes = Episodes(store) if episodes is None else episodes
         paths = [store.paths[i][1:] for i in store.observation]
         achieved = [paths.index(goal.achieved.path) for goal in self.goals]
         self._leaves = tuple(sorted(set(achieved)))
@@ -125,6 +153,13 @@ class Hindsight:
         ]
         fields = (store.spec.reward, store.spec.discount)
         self._compiled = all(field is None or field.dtype.char in _COMPILED for field in fields)
+
+    def _warn_of_slowness(self) -> None:
+        if not self.vectorized:
+            _log.warning(
+                "reward_fn and done_fn are called once for every transition (vectorized=False); "
+                "functions of whole batches are many times faster"
+            )
 
     @property
     def ratio(self) -> float:
@@ -171,11 +206,11 @@ class Hindsight:
             slots, picks, chosen = path.reshape(-1), picks.repeat(n), chosen.repeat(n)
         rows, leaves = self._reader.with_outcomes(slots, picks, self._leaves, view.gamma)
         reached = [goal.achieved.read(leaves[i]) for goal, i in zip(self.goals, self._achieved, strict=True)]
-        return Drawn(rows, reached, chosen, steps)
+        return Drawn(rows, reached, chosen, steps, self)
 
     def finish(self, drawn: Drawn, gamma: float) -> Transition:
         """Put the new goals in and judge the transitions by them; calls the functions."""
-        rows, reached, chosen, _ = drawn
+        rows, reached, chosen = drawn[:3]
         for goal, start, values in zip(self.goals, self._starts, reached, strict=True):
             if start < 0:
                 put_goals(rows, [goal], [values], chosen)

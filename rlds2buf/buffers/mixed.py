@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlds2buf.buffers.closed import Closed
 from rlds2buf.core import nest, shown
 from rlds2buf.core.agreement import common_spec
 from rlds2buf.core.sample import Sample
@@ -41,7 +42,7 @@ class MixedInfo(NamedTuple):
         return shown.batch(self)
 
 
-class MixedBuffers:
+class MixedBuffers(Closed):
     """Samples from several buffers as from one; they stay as they are, and may be written to meanwhile.
 
     Each item of a batch is drawn on its own: first the buffer, by weight, then an item as that buffer
@@ -71,6 +72,9 @@ class MixedBuffers:
     ((4,), [0, 1])
     """
 
+    buffers: tuple[Any, ...]
+    spec: StepSpec
+
     def __init__(
         self, buffers: Sequence[Any], *, weights: Sequence[float] | None = None, seed: int | None = None
     ) -> None:
@@ -83,7 +87,7 @@ class MixedBuffers:
             raise ValueError(f"a weight must be a positive number, got {wrong[0]}")
         self.buffers = tuple(buffers)
         names = [f"buffer {number}" for number in range(len(buffers))]
-        self.spec: StepSpec = common_spec([buffer.spec for buffer in buffers], names)
+        self.spec = common_spec([buffer.spec for buffer in buffers], names)
         self._weights = None if weights is None else np.asarray(weights, np.float64)
         self._rng = np.random.default_rng(seed)
 

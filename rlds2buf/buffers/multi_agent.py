@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from rlds2buf.buffers.batches import Batches
 from rlds2buf.buffers.buffer import Buffer
+from rlds2buf.buffers.closed import Closed
 from rlds2buf.buffers.independent import Generators, Independent
 from rlds2buf.buffers.keys import as_keys
 from rlds2buf.buffers.lockstep import Lockstep
@@ -89,7 +90,7 @@ def make_multi_agent(
     return MultiAgentBuffer(buffers, settings, Agents(buffers, policy_mapping), np.random.default_rng(children))
 
 
-class MultiAgentBuffer:
+class MultiAgentBuffer(Closed):
     """Several buffers by policy id; made by :func:`make_multi_agent`.
 
     Attributes:
@@ -100,14 +101,18 @@ class MultiAgentBuffer:
     """
 
     kind = "multi_agent"
+    policies: dict[str, Buffer]
+    mode: str
+    env_steps: int
+    provenance: dict[str, Any]
 
     def __init__(
         self, buffers: dict[str, Buffer], settings: Mapping[str, Any], agents: Agents, rng: np.random.Generator
     ) -> None:
         self.policies = buffers
-        self.mode: str = settings["mode"]
+        self.mode = settings["mode"]
         self.env_steps = 0
-        self.provenance: dict[str, Any] = {}
+        self.provenance = {}
         self._settings = dict(settings)
         self._ratio: float | None = settings["replay_ratio"]
         self._starts: int = settings["learning_starts"] // settings["num_shards"]

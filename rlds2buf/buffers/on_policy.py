@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.buffers.advantages import AdvantageSettings
+from rlds2buf.buffers.closed import Closed
 from rlds2buf.buffers.paths import Paths
 from rlds2buf.buffers.rollout import Rollout
 from rlds2buf.buffers.spaces import number_field, step_spec
@@ -134,7 +135,7 @@ def make_on_policy(
     return OnPolicyBuffer(step_spec(spec), size, settings, num_envs=num_envs, device=Device(device), seed=seed)
 
 
-class OnPolicyBuffer:
+class OnPolicyBuffer(Closed):
     """See :func:`make_on_policy`, which makes it.
 
     A path is a run of steps of one environment.  It ends at a step stored as terminated, at one
@@ -148,6 +149,11 @@ class OnPolicyBuffer:
         settings: how advantages are estimated.
         field_names: what :meth:`store` takes, flags and bootstrap values left out.
     """
+
+    spec: StepSpec
+    size: int
+    num_envs: int
+    settings: AdvantageSettings
 
     def __init__(
         self,
