@@ -76,9 +76,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reasons = [reason_of(report) for report in terminalreporter.stats.get("skipped", [])]
     without_data = sum(reason.startswith(NO_DATA) for reason in reasons)
     if without_data:
+        one = without_data == 1
         terminalreporter.write_line(
-            f"{without_data} tests skipped: they read real datasets; set RLDS2BUF_TEST_DATA=DIR to run them"
+            f"{without_data} {'test' if one else 'tests'} skipped: {'it reads' if one else 'they read'} real datasets; "
+            f"set RLDS2BUF_TEST_DATA=DIR to run {'it' if one else 'them'}"
         )
     lacking = [reason.removeprefix(NO_RESOURCE) for reason in reasons if reason.startswith(NO_RESOURCE)]
     if lacking:
-        terminalreporter.write_line(f"{len(lacking)} tests skipped: absent here: {', '.join(sorted(set(lacking)))}")
+        count = f"{len(lacking)} {'test' if len(lacking) == 1 else 'tests'}"
+        terminalreporter.write_line(f"{count} skipped: absent here: {', '.join(sorted(set(lacking)))}")
