@@ -69,6 +69,7 @@ def test_continuous_integration_runs_the_documented_test_command() -> None:
     assert [line for line in lines if "scripts/test" in line] == [
         "./scripts/test || status=1",
         "./scripts/test clone || status=1",
+        "./scripts/test campaign || status=1",
     ]
 
 
