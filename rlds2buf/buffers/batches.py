@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import weakref
@@ -40,7 +41,7 @@ class Batches(Iterator[_Batch]):
         timeout: seconds that the learner waits for a batch, and :meth:`close` for the thread.
 
     Raises:
-        ReplayError: while iterating: no batch came within the time-out.
+        ReplayError: while iterating: no batch came within the time-out, or the process was forked.
         ValueError: an argument is out of range.
     """
 
@@ -60,17 +61,22 @@ class Batches(Iterator[_Batch]):
             raise ValueError(f"timeout must be positive, got {timeout}")
         self._timeout = timeout
         self._over = False
+        self._process = os.getpid()
         made = _made(draw, convert, together, steps)
         self._made: Iterator[Any] = iter(()) if prefetch else made
         self._worker: _Worker | None = None
         if prefetch:
             self._worker = _Worker(made, prefetch, together)
             # The thread knows nothing of this object, so that letting go of it ends the thread.
-            weakref.finalize(self, self._worker.stop.set)
+            weakref.finalize(self, _stop, self._worker.stop, self._process)
 
     def __next__(self) -> _Batch:
         if self._over:
             raise StopIteration
+        if os.getpid() != self._process:
+            raise ReplayError(
+                "these batches are those of the process that this one was forked from; call batches() here"
+            )
         try:
             batch: _Batch = next(self._made) if self._worker is None else self._worker.take(self._timeout)
             return batch
@@ -82,7 +88,7 @@ class Batches(Iterator[_Batch]):
         """Draw no more, and wait for the thread to end.  Idempotent."""
         self._over = True
         worker, self._worker = self._worker, None
-        if worker is not None:
+        if worker is not None and os.getpid() == self._process:  # no other has the thread, or may wait for locks
             worker.stop.set()
             worker.thread.join(self._timeout)
 
@@ -91,6 +97,11 @@ class Batches(Iterator[_Batch]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _stop(event: threading.Event, process: int) -> None:
+    if os.getpid() == process:
+        event.set()
 
 
 class _Worker:

@@ -25,7 +25,7 @@ from rlds2buf.buffers.reader import Reader
 from rlds2buf.buffers.sampling import Sampling
 from rlds2buf.buffers.saved import Saved
 from rlds2buf.buffers.view import View
-from rlds2buf.core import shown
+from rlds2buf.core import forks, shown
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.nest import Nest
 from rlds2buf.core.sample import Transition
@@ -94,6 +94,7 @@ class Buffer(Sampling, Saved, GoalSettings, Closed):
         self._reader = Reader(contents.store)
         self._intake = intake or Intake(spec)
         self._rng = np.random.default_rng(seed)
+        self._seed = forks.seed_of(self._rng)
         self._lock = threading.RLock()
         self.provenance = {}
         self.kind = kind
@@ -104,6 +105,7 @@ class Buffer(Sampling, Saved, GoalSettings, Closed):
         if hindsight is not None:
             hindsight.bind(contents.store)
         self._drawing = Drawing(contents, self._reader, hindsight, self._lock)
+        forks.register(self)
 
     @functools.cached_property
     def _allowed(self) -> Allowed:
@@ -307,6 +309,14 @@ class Buffer(Sampling, Saved, GoalSettings, Closed):
                 "bytes": contents.nbytes + (0 if index is None else index.episodes.nbytes),
                 "row_bytes": self.spec.row_bytes,
             }
+
+    def _forked(self, number: int) -> None:
+        """This is a child now: see core/forks.py."""
+        self._lock = threading.RLock()
+        self._drawing.lock = self._lock
+        self._seed = forks.fork_seed(self._seed, number)
+        self._rng = np.random.default_rng(self._seed)
+        self._contents.reseed(self._seed)
 
     def check_valid(self) -> None:
         """Assert that all structures agree; for tests."""

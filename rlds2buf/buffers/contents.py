@@ -153,6 +153,9 @@ class Contents:
             return slots
         return (slots + np.minimum(self.store.items[slots], 0)) % self.store.slots
 
+    def reseed(self, seed: np.random.SeedSequence) -> None:
+        """Make choices of other numbers from now on, where any are made."""
+
     def restored(self, state: Mapping[str, Any]) -> None:
         """The store was filled with a saved one's rows; `state` is what :meth:`state` gave then."""
         self.remover.restored(self.store, state)

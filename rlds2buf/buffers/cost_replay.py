@@ -16,7 +16,7 @@ from rlds2buf.buffers.spaces import number_field, step_spec
 from rlds2buf.buffers.step_field import StepField, done_code
 from rlds2buf.buffers.storage import OWN_NEXT, RowStore
 from rlds2buf.buffers.tensors import Device
-from rlds2buf.core import nest, shown
+from rlds2buf.core import forks, nest, shown
 from rlds2buf.core.agreement import same_columns
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode
@@ -126,7 +126,9 @@ class CostReplay(Closed):
         self.penalty_coefficient = penalty_coefficient
         self._device = device or Device()
         self._rng = np.random.default_rng(seed)
+        self._seed = forks.seed_of(self._rng)
         self._lock = threading.RLock()
+        forks.register(self)
         number = number_field(spec)
         extras = {**spec.extras, "cost": number}
         if "original_reward" in extras:
@@ -357,6 +359,13 @@ class CostReplay(Closed):
             store.vocabularies = vocabularies
             store.relay(self.capacity)
             self._rng.bit_generator.state = copy.deepcopy(state["rng"])
+            self._seed = forks.seed_of(self._rng)
+
+    def _forked(self, number: int) -> None:
+        """This is a child now: see core/forks.py."""
+        self._lock = threading.RLock()
+        self._seed = forks.fork_seed(self._seed, number)
+        self._rng = np.random.default_rng(self._seed)
 
     def _build(self, spec: StepSpec) -> None:
         self.spec = spec

@@ -38,6 +38,7 @@ class Drawing:
     Attributes:
         hindsight: what puts in goals, if anything; may be replaced at any time.
         sampled: items drawn so far.
+        lock: the buffer's.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Drawing:
         self._contents = contents
         self._reader = reader
         self.hindsight = hindsight
-        self._lock = lock
+        self.lock = lock
         self.sampled = 0
 
     def one(self, rng: np.random.Generator, batch_size: int, request: Request) -> Sample:
@@ -57,7 +58,7 @@ class Drawing:
             ValueError: an argument is out of range.
         """
         batch_size = integer("batch_size", batch_size, 1)
-        with self._lock:
+        with self.lock:
             self._contents.store.require_whole()
             draw, size = self._draw(rng, batch_size, request)
             if request.view.whole:
@@ -73,7 +74,7 @@ class Drawing:
         count, batch_size = integer("count", count, 1), integer("batch_size", batch_size, 1)
         if count == 1 or request.view.whole:
             return [self.one(rng, batch_size, request) for _ in range(count)]
-        with self._lock:
+        with self.lock:
             self._contents.store.require_whole()
             drawn, chances = [], []
             for _ in range(count):

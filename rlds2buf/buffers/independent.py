@@ -36,7 +36,7 @@ class Independent:
     def __init__(self, buffers: Mapping[str, Buffer], ratio: float | None, rng: np.random.Generator) -> None:
         self.buffers = buffers
         self.ratio = ratio
-        self._rng = rng
+        self.rng = rng
         self.fresh = {name: Fresh() for name in buffers}
 
     def add(
@@ -102,7 +102,7 @@ class Independent:
     ) -> tuple[Sample | None, int]:
         """A policy's items and how many of them are new; None if there are none to give."""
         ratio, fresh = self.ratio, self.fresh[name]
-        rng, drawn = (self._rng, None) if generators is None else (generators.own, generators.policies[name])
+        rng, drawn = (self.rng, None) if generators is None else (generators.own, generators.policies[name])
         if ratio is None or ratio == 1.0:
             return _drawn(buffer, drawn, count, options), 0
         if options.get("source_id") is not None:

@@ -68,7 +68,7 @@ class Lockstep:
         self._tidy_at = [_MANY_OPEN] * len(self.buffers)
         self._next_source = 1
         self.ratio, self.next_slot = ratio, 0
-        self._rng = rng
+        self.rng = rng
 
     def add(self, parts: Sequence[Part], given: Mapping[str, Any], check_limits: bool = False) -> dict[Any, np.ndarray]:
         """Store what was given for each policy or agent, all of it or none; returns the keys by their ids.
@@ -114,7 +114,7 @@ class Lockstep:
             NotEnoughItems: without replacement there are fewer slots.
             ValueError: an option is of no use here, or out of range.
         """
-        rng = self._rng if rng is None else rng
+        rng = self.rng if rng is None else rng
         self.refuse_options(options)
         self.follow()
         slots, wanted = self.slots, 0

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlds2buf.buffers.closed import Closed
-from rlds2buf.core import nest, shown
+from rlds2buf.core import forks, nest, shown
 from rlds2buf.core.agreement import common_spec
 from rlds2buf.core.sample import Sample
 from rlds2buf.core.spec import StepSpec
@@ -90,6 +90,8 @@ class MixedBuffers(Closed):
         self.spec = common_spec([buffer.spec for buffer in buffers], names)
         self._weights = None if weights is None else np.asarray(weights, np.float64)
         self._rng = np.random.default_rng(seed)
+        self._seed = forks.seed_of(self._rng)
+        forks.register(self)
 
     def __len__(self) -> int:
         """Items of all buffers."""
@@ -182,3 +184,9 @@ class MixedBuffers(Closed):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on drawing as the one did whose :meth:`state_dict` it is."""
         self._rng.bit_generator.state = state["rng"]
+        self._seed = forks.seed_of(self._rng)
+
+    def _forked(self, number: int) -> None:
+        """This is a child now: see core/forks.py."""
+        self._seed = forks.fork_seed(self._seed, number)
+        self._rng = np.random.default_rng(self._seed)

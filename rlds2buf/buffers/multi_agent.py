@@ -20,7 +20,7 @@ from rlds2buf.buffers.policies import Agents, checked_settings, make_policies
 from rlds2buf.buffers.priorities import PrioritizedSampler, checked_priorities
 from rlds2buf.buffers.step_ids import IDS
 from rlds2buf.buffers.tensors import converter
-from rlds2buf.core import shown
+from rlds2buf.core import forks, shown
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.sample import MultiAgentSample, Trajectory, Transition
 from rlds2buf.errors import NotEnoughItems, ReplayError
@@ -118,9 +118,11 @@ class MultiAgentBuffer(Closed):
         self._starts: int = settings["learning_starts"] // settings["num_shards"]
         self._agents = agents
         self._rng = rng
+        self._seed = forks.seed_of(rng)
         self._lock = threading.RLock()
         self._independent = Independent(buffers, self._ratio, rng)
         self._lockstep = Lockstep(buffers, self._ratio, rng) if self.mode == "lockstep" else None
+        forks.register(self, outer=True)
 
     def __repr__(self) -> str:
         held = ", ".join(f"{name}: {len(buffer):,}" for name, buffer in self.policies.items())
@@ -443,6 +445,14 @@ class MultiAgentBuffer(Closed):
             if provenance is not None:
                 self.provenance = dict(provenance)
             save(self, Path(path), overwrite=overwrite)
+
+    def _forked(self, number: int) -> None:
+        """This is a child now: see core/forks.py."""
+        self._lock = threading.RLock()
+        self._seed = forks.fork_seed(self._seed, number)
+        self._rng = self._independent.rng = np.random.default_rng(self._seed)
+        if self._lockstep is not None:
+            self._lockstep.rng = self._rng
 
     # -- inside -----------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from rlds2buf.buffers.fresh import Fresh
 from rlds2buf.buffers.multi_agent import MultiAgentBuffer
 from rlds2buf.buffers.policies import Agents, checked_settings
 from rlds2buf.buffers.snapshot import _Folder, load_buffer, save_buffer
+from rlds2buf.core.forks import seed_of
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError
 from rlds2buf.files.column_file import checksum, open_column
 from rlds2buf.files.manifest import inside, read_manifest
@@ -178,6 +179,7 @@ def _restore(buffer: MultiAgentBuffer, state: Mapping[str, Any], arrays: Mapping
         raise SnapshotCorrupt(f"the saved state does not fit together: {cause!r}") from cause
     if state["rng"] is not None:
         buffer._rng.bit_generator.state = state["rng"]
+        buffer._seed = seed_of(buffer._rng)
     buffer._agents.numbers = numbers
     buffer.env_steps, buffer._independent.fresh = env_steps, fresh
     if buffer._lockstep is not None:

@@ -15,7 +15,7 @@ from rlds2buf.buffers.rollout import Rollout
 from rlds2buf.buffers.spaces import number_field, step_spec
 from rlds2buf.buffers.step_field import StepField, done_code
 from rlds2buf.buffers.tensors import Device
-from rlds2buf.core import nest, shown
+from rlds2buf.core import forks, nest, shown
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.fields import TRUNCATED
 from rlds2buf.core.spec import FieldSpec, StepSpec
@@ -169,6 +169,8 @@ class OnPolicyBuffer(Closed):
         self.settings = settings
         self._device = device or Device()
         self._rng = np.random.default_rng(seed)
+        self._seed = forks.seed_of(self._rng)
+        forks.register(self)
         self._fields: dict[str, StepField] = {}
         self._columns: dict[str, list[np.ndarray]] = {}
         self._extras: dict[str, nest.Nest] = {}
@@ -364,6 +366,11 @@ class OnPolicyBuffer(Closed):
     def clear(self) -> None:
         """Forget all steps; added fields stay."""
         self._paths.clear()
+
+    def _forked(self, number: int) -> None:
+        """This is a child now: see core/forks.py."""
+        self._seed = forks.fork_seed(self._seed, number)
+        self._rng = np.random.default_rng(self._seed)
 
     def _new_field(self, name: str, structure: nest.Nest, *, extra: bool = False) -> None:
         field = StepField(name, structure)

@@ -239,6 +239,10 @@ class Reservoir:
         self.limit = limit
         return np.arange(count) if count <= limit else np.sort(self._rng.choice(count, limit, replace=False))
 
+    def reseed(self, seed: np.random.SeedSequence) -> None:
+        """Choose from other numbers from now on."""
+        self._rng = np.random.default_rng(seed)
+
     def clear(self) -> None:
         """Begin anew."""
         self.seen = 0

@@ -213,6 +213,10 @@ class ReservoirContents(Contents):
         """What neither columns nor counts say, as plain JSON values."""
         return {**super().state(), "next_key": self.next_key}
 
+    def reseed(self, seed: np.random.SeedSequence) -> None:
+        """Choose from other numbers from now on."""
+        self.choice.reseed(np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, 1)))
+
     def restored(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state`, the store being filled already."""
         super().restored(state)

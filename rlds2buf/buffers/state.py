@@ -12,6 +12,7 @@ from rlds2buf.buffers.blobs import is_blob
 from rlds2buf.buffers.saving import MemoryColumns, saved_columns, small_strings, write_columns
 from rlds2buf.buffers.storage import OWN_NEXT
 from rlds2buf.core.agreement import same_columns
+from rlds2buf.core.forks import seed_of
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError
 from rlds2buf.kernels.chain import LINKED
 
@@ -76,6 +77,7 @@ def restore(buffer: Buffer, state: Mapping[str, Any], arrays: Mapping[str, np.nd
         buffer._contents.added, buffer._contents.evicted, buffer._drawing.sampled = added, evicted, sampled
         if state["rng"] is not None:
             buffer._rng.bit_generator.state = state["rng"]
+            buffer._seed = seed_of(buffer._rng)
         saved = {name[len("sampler/") :]: array for name, array in arrays.items() if name.startswith("sampler/")}
         buffer._sampler.restore(store, state["sampler"], saved)
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as cause:

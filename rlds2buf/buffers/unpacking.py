@@ -6,6 +6,7 @@ observation of one step and the observation of the next one, say.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -22,6 +23,14 @@ __all__ = ["Unpacker"]
 
 _pool: Any = None
 _pool_lock = threading.Lock()
+
+
+def _forked() -> None:
+    global _pool, _pool_lock
+    _pool, _pool_lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class Unpacker:
