@@ -69,6 +69,10 @@ class RealData:
         return (self._folder / name).exists()
 
     def __truediv__(self, name: str) -> Path:
+        if "PYTEST_CURRENT_TEST" not in os.environ:
+            raise RuntimeError(
+                f"{name} is asked for outside of a test; name it there, and ask for it while the test runs"
+            )
         if not self.has(name):
             pytest.skip(NO_DATA + name)
         return self._folder / name
