@@ -50,7 +50,8 @@ class ConvertReport:
             ``final-transition-kept`` and ``final-transition-lost``.
         lost: what the output's format can't hold of the data: field to the reason.
         issues: the first findings that episodes were left out for.
-        warnings: what should be known of the source before its data are used, and of weights that only order them.
+        warnings: what should be known of the source before its data are used, of weights that only order them, and
+            of what earlier runs had left at the target.
         seconds: of this run, without opening source and sink.
         resumed: episodes of `read` that an earlier run had dealt with; they are in the counts.
     """
@@ -261,7 +262,7 @@ class _Conversion:
             spec, self._annotate = _annotation(self.source.spec, self.choices)
             self.sink.expect(self.source.num_episodes)
             self.sink.open(spec, self._provenance())
-            self.report.warnings = self.source.warnings()
+            self.report.warnings = [*self.source.warnings(), *self.sink.found]
             started = time.perf_counter()  # a sink loads its libraries when it is opened
             self._go_on()
             with contextlib.closing(self._episodes(progress)) as episodes:

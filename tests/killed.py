@@ -8,6 +8,7 @@ leaves is compared with what an uninterrupted one made, byte for byte.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -22,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds2buf import Episode, SnapshotError, convert
+from rlds2buf import Episode, SnapshotError, SnapshotExists, convert
 
 KILLS = 20
 CHECKPOINT_SECONDS = 0.03
@@ -127,6 +128,11 @@ class Trials:
             self.outcomes["kills"] += 1
             if (folder / OUTPUT).exists():  # killed between the last rename and the end
                 assert tree(folder / OUTPUT) == self.expected
+                with contextlib.suppress(SnapshotExists):
+                    self.work(folder)
+                    raise AssertionError("it is there already")
+                assert tree(folder / OUTPUT) == self.expected
+                assert not (folder / f".{OUTPUT}.partial").exists()
                 self.outcomes["published"] += 1
                 return
             if self.outcomes["kills"] % 4 == 1:

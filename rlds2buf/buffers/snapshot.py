@@ -57,6 +57,7 @@ __all__ = ["SnapshotWriter", "load_buffer", "save_buffer"]
 
 _VERIFY_BELOW = 1 << 28
 _MAX_ROWS = 1 << 32
+_DATA = re.compile(r"data-[0-9a-f]{12}")
 _FUNCTIONS = frozenset({"done_fn", "policy_mapping", "reward_fn"})
 
 
@@ -188,6 +189,7 @@ class SnapshotWriter:
     Attributes:
         episodes: how many are written, those of an interrupted writer included.
         notes: plain JSON values kept by :meth:`checkpoint`, for the caller to go on from.
+        found: sentences on what earlier runs had left at the target.
 
     Raises:
         SnapshotExists: the target is there already, or another process is writing it.
@@ -214,6 +216,7 @@ class SnapshotWriter:
             overwrite=overwrite,
             resume=resume,
         )
+        self.found = self._folder.notes
         self._intake = Intake(spec)
         self._store = RowStore(spec, 0)  # for the columns' names, order and dtypes
         self._rows = self._items = 0
@@ -374,12 +377,13 @@ class _Folder(PartialFolder):
             for path in self._dropped:
                 path.unlink(missing_ok=True)
             sync_folder(self.data)
-            if not self.target.exists():
+            if not os.path.lexists(self.target):
                 os.rename(self.data, self.folder / name)
                 write_manifest(self.folder, manifest)
                 self.publish()
                 return
-            old = [folder for folder in self.target.glob("data-*") if folder.name != name]
+            self.require_replaceable()
+            old = [folder for folder in self.target.iterdir() if _is_data(folder) and folder.name != name]
             if name != _data_of(self.target):
                 # Not in use, so a killed run left it, perhaps half removed.
                 shutil.rmtree(self.target / name, ignore_errors=True)
@@ -408,6 +412,11 @@ class _Folder(PartialFolder):
         for part in sorted(self.data.rglob("manifest.json")):
             digest.update(part.read_bytes())
         return digest.hexdigest()[:12]
+
+
+def _is_data(folder: Path) -> bool:
+    """Whether a folder has a name that this package gives to columns; others are not ours to remove."""
+    return bool(_DATA.fullmatch(folder.name)) and folder.is_dir() and not folder.is_symlink()
 
 
 def _data_of(folder: Path) -> str | None:

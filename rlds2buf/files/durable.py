@@ -18,7 +18,8 @@ def replace_text(path: Path, text: str) -> None:
     """
     fresh = path.with_name(path.name + ".new")
     try:
-        with open(fresh, "w", encoding="utf-8") as file:
+        fresh.unlink(missing_ok=True)  # of a killed run, or a link, which is not to be written through
+        with open(fresh, "x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

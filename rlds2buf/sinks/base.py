@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rlds2buf.core.episode import Episode
@@ -27,9 +27,11 @@ class Sink(abc.ABC):
         name: the path or address, for messages and reports.
         takes_encoded_images: whether it would rather have pictures as the files they are (JPEG, PNG)
             than as pixels, where the source can give them so.
+        found: after :meth:`open`, sentences on what earlier runs had left at the target, and what became of it.
     """
 
     name: str
+    found: Sequence[str] = ()
     takes_encoded_images: ClassVar[bool] = False
 
     def expect(self, episodes: int | None) -> None:

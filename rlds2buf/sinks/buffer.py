@@ -108,6 +108,7 @@ class BufferFolderSink(Sink):
         self._writer = SnapshotWriter(
             self.name, spec, provenance=provenance, overwrite=self._overwrite, resume=self._resume
         )
+        self.found = self._writer.found
         self._lost = dict(self._writer.notes.get("lost", {}))
 
     def write(self, episode: Episode) -> int:

@@ -117,6 +117,7 @@ class ReverbCheckpointSink(Sink):
             replaceable=lambda path: _is_empty(path) or bool(_checkpoints(path)),
             what="a folder of Reverb checkpoints",
         )
+        self.found = self._part.notes
         try:
             folder = self._part.folder / _time_name(self._clock)
             folder.mkdir()

@@ -139,6 +139,7 @@ class RldsDirSink(Sink):
             replaceable=_is_rlds,
             what="an RLDS folder",
         )
+        self.found = self._part.notes
         try:
             self._begin(self._part)
         except BaseException:

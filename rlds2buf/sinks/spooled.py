@@ -114,6 +114,7 @@ class SpooledSink(Sink):
             replaceable=self.replaceable,
             what=self.what,
         )
+        self.found = self._part.notes
         try:
             self._begin(self._part, fields)
         except BaseException:
@@ -159,7 +160,7 @@ class SpooledSink(Sink):
         """
         assert self._spool is not None and self._part is not None, "commit before open"
         self._spool.finish()
-        self.produce(self._spool, self._part.folder / self._RESULT)
+        self.produce(self._spool, self._part.fresh(self._RESULT))
         self._spool.close()
         self._part.publish(self._RESULT)
         self._part = self._spool = None
