@@ -102,7 +102,7 @@ def test_a_buffer_that_is_saved_again_removes_its_own_columns_only(here: Path, n
     live.add(EPISODE)
     live.save()
     assert (here / "saved" / name / "000-mine.npy").read_text() == "years"
-    assert len(load_buffer("saved")) == 10
+    assert len(load_buffer("saved")) == len(live) > 0
 
 
 @pytest.mark.parametrize("kind", ["minari", "d4rl"])

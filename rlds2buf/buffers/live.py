@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 import uuid
@@ -44,6 +45,11 @@ def check_durability(durability: str) -> None:
     """Raise ValueError if there is no such durability."""
     if durability not in DURABILITY:
         raise ValueError(f"durability must be 'save' or 'none', got {durability!r}")
+
+
+_HEX = "[0-9a-f]" * 12
+_MADE_HERE = (f"data-{_HEX}/*.npy", f"data-{_HEX}/*.bytes", f"undo-{_HEX}*")
+"""Names of the files that are removed when they are no longer used; others in the folder are not ours."""
 
 
 class LiveFolder:
@@ -247,7 +253,7 @@ class LiveFolder:
         self._saved = _files_of(self.path, body)
         self._undo = None
         self._forget_room()
-        for file in [*self.path.glob("data-*/*.npy"), *self.path.glob("data-*/*.bytes"), *self.path.glob("undo-*")]:
+        for file in itertools.chain.from_iterable(map(self.path.glob, _MADE_HERE)):
             if self._relative(file) not in used:
                 file.unlink(missing_ok=True)
         return body

@@ -335,7 +335,7 @@ class _Folder(PartialFolder):
         )
         who = writer_of(target)
         if who is not None:
-            super().close()
+            super().close(keep=resume)
             raise SnapshotExists(f"{target}: {who} is writing it, in place; it can't be overwritten now")
         self.data = self.folder / "data"
         try:
