@@ -99,6 +99,7 @@ class Buffer(Sampling, Saved, GoalSettings, Closed):
         self.provenance = {}
         self.kind = kind
         self._home = home
+        self._origin = None
         self._view = View.of(view, whole=contents.store.items is not None)
         self._options = dict(options or {}, **({"view": dict(view)} if view else {}))
         self._hindsight = hindsight

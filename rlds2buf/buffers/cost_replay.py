@@ -361,6 +361,11 @@ class CostReplay(Closed):
             self._rng.bit_generator.state = copy.deepcopy(state["rng"])
             self._seed = forks.seed_of(self._rng)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For ``pickle`` and ``copy``: everything."""
+        options = (self.num_envs, self.penalty_coefficient, self.batch_size, self._device)
+        return _revived, (self.spec, self.size, options, self.state_dict())
+
     def _forked(self, number: int) -> None:
         """This is a child now: see core/forks.py."""
         self._lock = threading.RLock()
@@ -415,3 +420,14 @@ class CostReplay(Closed):
 
 
 _RESERVED = frozenset(("original_reward", "terminated", "truncated", "check_limits", *Transition._fields))
+
+
+def _revived(spec: StepSpec, size: int, options: tuple[Any, ...], state: Mapping[str, Any]) -> CostReplay:
+    num_envs, penalty, batch_size, device = options
+    extras = {name: field for name, field in spec.extras.items() if name != "cost"}
+    bare = StepSpec(spec.observation, spec.action, spec.reward, discount=None, extras=extras)
+    buffer = CostReplay(
+        bare, size, num_envs=num_envs, penalty_coefficient=penalty, batch_size=batch_size, device=device
+    )
+    buffer.load_state_dict(state)
+    return buffer

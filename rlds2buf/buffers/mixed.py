@@ -186,6 +186,10 @@ class MixedBuffers(Closed):
         self._rng.bit_generator.state = state["rng"]
         self._seed = forks.seed_of(self._rng)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        forks.register(self)
+
     def _forked(self, number: int) -> None:
         """This is a child now: see core/forks.py."""
         self._seed = forks.fork_seed(self._seed, number)

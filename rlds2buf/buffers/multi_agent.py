@@ -446,6 +446,13 @@ class MultiAgentBuffer(Closed):
                 self.provenance = dict(provenance)
             save(self, Path(path), overwrite=overwrite)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For ``pickle`` and ``copy``: everything, each policy's buffer as it goes by itself."""
+        from rlds2buf.buffers.multi_agent_state import parts_of, revived
+
+        with self._lock:
+            return revived, parts_of(self)
+
     def _forked(self, number: int) -> None:
         """This is a child now: see core/forks.py."""
         self._lock = threading.RLock()

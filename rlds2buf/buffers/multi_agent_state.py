@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from rlds2buf.buffers.copies import require_names
 from rlds2buf.buffers.fresh import Fresh
 from rlds2buf.buffers.multi_agent import MultiAgentBuffer
 from rlds2buf.buffers.policies import Agents, checked_settings
@@ -127,6 +128,28 @@ def load(folder: Path, manifest: Mapping[str, Any], *, seed: int | None, verify:
         raise TypeError(f"none of these policies' buffers takes {' or '.join(sorted(functions))}: they know no goals")
     _restore(buffer, {**manifest, "rng": None} if seed is not None else manifest, arrays)
     buffer.provenance = dict(manifest.get("provenance", {}))
+    return buffer
+
+
+def parts_of(buffer: MultiAgentBuffer) -> tuple[Any, ...]:
+    """What :func:`revived` takes."""
+    mapping = buffer._agents.mapping
+    if callable(mapping):
+        require_names({"policy_mapping": mapping})
+    return dict(buffer.policies), mapping, copy.deepcopy(_describe(buffer)), _arrays(buffer), dict(buffer.provenance)
+
+
+def revived(
+    policies: dict[str, Any],
+    mapping: Any,
+    state: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    provenance: dict[str, Any],
+) -> MultiAgentBuffer:
+    """A buffer of :func:`parts_of`."""
+    buffer = MultiAgentBuffer(policies, state["settings"], Agents(policies, mapping), np.random.default_rng())
+    _restore(buffer, state, arrays)
+    buffer.provenance = provenance
     return buffer
 
 

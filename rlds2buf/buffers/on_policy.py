@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from rlds2buf.core.arguments import integer
 from rlds2buf.core.fields import TRUNCATED
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.core.tensors import to_numpy
-from rlds2buf.errors import NotEnoughItems, ReplayError
+from rlds2buf.errors import NotEnoughItems, ReplayError, SnapshotError
 
 __all__ = ["OnPolicyBuffer", "make_on_policy"]
 
@@ -366,6 +367,49 @@ class OnPolicyBuffer(Closed):
     def clear(self) -> None:
         """Forget all steps; added fields stay."""
         self._paths.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """A deep copy of the steps stored, their paths and the generator's state."""
+        columns = {f"{name}/{i}": c for name, columns in self._columns.items() for i, c in enumerate(columns)}
+        columns.update((f"paths/{name}", column) for name, column in self._paths.arrays().items())
+        return {
+            "version": 1,
+            "kind": "on_policy",
+            "size": self.size,
+            "num_envs": self.num_envs,
+            "fields": list(self._fields),
+            "rng": copy.deepcopy(self._rng.bit_generator.state),
+            "arrays": {name: np.array(column) for name, column in columns.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state_dict` gave.
+
+        Raises:
+            SnapshotError: it is of a buffer of another kind, size, number of environments or with other
+                fields; nothing was changed.
+        """
+        mine = self.state_dict()
+        for name in ("version", "kind", "size", "num_envs", "fields"):
+            if state.get(name) != mine[name]:
+                raise SnapshotError(
+                    f"the state is of a buffer with {name} {state.get(name)!r}, this one has {mine[name]!r}"
+                )
+        arrays = {name: np.asarray(array) for name, array in state["arrays"].items()}
+        kinds = [{name: (a.shape, a.dtype) for name, a in found.items()} for found in (arrays, mine["arrays"])]
+        if kinds[0] != kinds[1]:
+            raise SnapshotError("the state is of a buffer with other shapes or dtypes")
+        self._rng.bit_generator.state = copy.deepcopy(state["rng"])
+        self._seed = forks.seed_of(self._rng)
+        for name, columns in self._columns.items():
+            for i, column in enumerate(columns):
+                column[...] = arrays[f"{name}/{i}"]
+        for name, column in self._paths.arrays().items():
+            column[...] = arrays[f"paths/{name}"]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        forks.register(self)
 
     def _forked(self, number: int) -> None:
         """This is a child now: see core/forks.py."""

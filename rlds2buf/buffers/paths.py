@@ -183,6 +183,17 @@ class Paths:
         env = int(np.searchsorted(ends, position, side="right"))
         return env, position - int(ends[env] - self.stored[env])
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All there is, by name; not copied."""
+        return {
+            "stored": self.stored,
+            "start": self.start,
+            "waiting": self.waiting,
+            "is_done": self._is_done,
+            "value_r": self._value_r,
+            "value_c": self._value_c,
+        }
+
     def clear(self) -> None:
         """Forget everything."""
         self._is_done[:, : int(self.stored.max())] = CONTINUE

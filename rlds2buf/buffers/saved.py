@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from rlds2buf.buffers.copies import parts_of, require_names, revived
 from rlds2buf.buffers.live import LiveFolder
 from rlds2buf.errors import SnapshotExists
 
@@ -21,6 +22,7 @@ class Saved:
 
     _lock: threading.RLock | Any
     _home: LiveFolder | None
+    _origin: Path | None
     provenance: dict[str, Any]
 
     def state_dict(self) -> dict[str, Any]:
@@ -75,7 +77,24 @@ class Saved:
             else:
                 raise ValueError("save needs a path: this buffer has no directory of its own")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For ``pickle``: rows held, priorities, draws and all; of a buffer in a folder its path."""
+        with self._lock:
+            parts = parts_of(cast("Buffer", self))
+        require_names(parts["functions"])
+        return revived, (parts,)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A buffer of its own that goes on alike; of one in a folder, all saved, one that reads there."""
+        with self._lock:
+            return revived(parts_of(cast("Buffer", self)))
+
+    def __copy__(self) -> Any:
+        """As a deep copy: two buffers never share rows that one of them may change."""
+        return self.__deepcopy__({})
+
     def _touch(self) -> None:
         """Call before anything that is saved changes."""
+        self._origin = None
         if self._home is not None:
             self._home.touch(cast("Buffer", self)._store)

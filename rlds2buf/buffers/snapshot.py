@@ -145,6 +145,7 @@ def load_buffer(
     restore(buffer, {**manifest, "rng": None} if seed is not None else manifest, arrays)
     buffer.provenance = manifest.get("provenance", {})
     buffer._store.mapped = MappedFiles(mapped)
+    buffer._origin = folder.resolve()
     if home is not None:
         buffer._home = buffer._store.home = home
         buffer._store.allocate = home.allocate

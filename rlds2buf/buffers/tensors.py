@@ -36,6 +36,7 @@ class Device:
     """
 
     def __init__(self, device: Any = None, *, pin_memory: bool = False) -> None:
+        self._given = device, pin_memory
         self._torch: Any = None
         self._pin = self._here = False
         self.device: Any = None
@@ -53,6 +54,10 @@ class Device:
         self._pin = pin_memory and torch.cuda.is_available()
         self._here = self.device.type == "cpu" and not self._pin
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        device, pin = self._given
+        return _device, (None if device is None else str(device), pin)
+
     def put(self, batch: nest.Nest) -> nest.Nest:
         """A nest of fresh arrays as tensors on the device; strings stay arrays."""
         return batch if self._torch is None else nest.map_structure(self._tensor, batch)
@@ -69,6 +74,10 @@ class Device:
         if self._pin:
             tensor = tensor.pin_memory()
         return tensor.to(self.device, non_blocking=self._pin)
+
+
+def _device(device: str | None, pin_memory: bool) -> Device:
+    return Device(device, pin_memory=pin_memory)
 
 
 def converter(to: str, *, device: Any = None, pin_memory: bool = False) -> Callable[[nest.Nest], nest.Nest]:
