@@ -94,6 +94,11 @@ max_bytes=120 (--max-bytes) allows it
         """How much more the record may take."""
         return self.budget.max_bytes - self._bytes
 
+    @property
+    def objects_left(self) -> int:
+        """How many more things the record may be made of."""
+        return self.budget.max_objects - self._objects
+
     def bytes(self, wanted: int, what: str) -> None:
         """Note that `what` will take so many bytes.
 

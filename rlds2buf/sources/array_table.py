@@ -28,12 +28,14 @@ class Rows(Protocol):
         shape: the whole array's.
         dtype: of the columns made from it: native byte order, text as objects (bytes).
         why: why it makes no column, or None.
+        row_bytes: of one row, as it is stored.
     """
 
     file: Path
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     why: str | None
+    row_bytes: int
 
     def value(self) -> Any:
         """A single value (``[]``) as a Python value."""
@@ -117,14 +119,14 @@ class ArrayTable(Table):
             if begin + part.rows <= start:
                 continue
             first = max(0, start - begin)
-            width = sum(self._spec(name).row_bytes for name in names)
+            moved = {name for name in names if name not in self.columns and name.endswith(FOLLOWING)}
+            arrays = {name: part.arrays[name[: -len(FOLLOWING)] if name in moved else name] for name in names}
+            width = sum(array.row_bytes for array in arrays.values())
             step = max(1, BLOCK_BYTES // max(1, width))
             with contextlib.ExitStack() as stack:
-                readers = {}
-                for name in names:
-                    moved = name not in self.columns and name.endswith(FOLLOWING)
-                    array = part.arrays[name[: -len(FOLLOWING)] if moved else name]
-                    readers[name] = stack.enter_context(array.reading(first + moved))
+                readers = {
+                    name: stack.enter_context(array.reading(first + (name in moved))) for name, array in arrays.items()
+                }
                 for low in range(first, part.rows, step):
                     count = min(step, part.rows - low)
                     yield begin + low, {name: self._cast(read(count), name) for name, read in readers.items()}

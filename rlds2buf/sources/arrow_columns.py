@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.errors import MissingDependency, Rlds2bufError, SourceError, SourceFormatError, SourceNotFound
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "import_pyarrow",
     "parquet_tables",
     "read_table",
+    "rows_at_once",
     "table_column",
 ]
 
@@ -31,6 +33,8 @@ VARIABLE_TENSOR = b"ray.data.arrow_variable_shaped_tensor"
 
 MAX_DEPTH = 32
 """Structs nested deeper than this are refused."""
+
+_BATCH_BYTES = 1 << 28
 
 
 def import_pyarrow(what: str) -> Any:
@@ -70,12 +74,13 @@ def arrow_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         raise SourceFormatError(f"{path}: not readable ({_first_line(cause)})") from cause
 
 
-def read_table(path: Path, kind: str) -> Any:
+def read_table(path: Path, kind: str, budget: Budget = BUDGET) -> Any:
     """A whole file as a checked ``pyarrow.Table``.
 
     Args:
         path: the file.
         kind: ``"arrow"`` (the IPC file format) or ``"parquet"``.
+        budget: what it may take beyond its own size.
 
     Raises:
         SourceNotFound, SourceFormatError, SourceError: as :func:`arrow_errors`.
@@ -86,7 +91,10 @@ def read_table(path: Path, kind: str) -> Any:
         if kind == "parquet":
             from pyarrow.parquet import ParquetFile
 
-            table = ParquetFile(os.fspath(path)).read(use_threads=False)
+            file = ParquetFile(os.fspath(path))
+            size = sum(_decoded_bytes(file.metadata.row_group(i)) for i in range(file.num_row_groups))
+            budget.check_bytes(size - path.stat().st_size, f"{path}, decoded,")
+            table = file.read(use_threads=False)
         else:
             with pyarrow.OSFile(os.fspath(path)) as file:
                 table = pyarrow.ipc.open_file(file).read_all()
@@ -95,10 +103,37 @@ def read_table(path: Path, kind: str) -> Any:
     return table
 
 
-def parquet_tables(path: Path, rows: int) -> Iterator[Any]:
-    """Yield a Parquet file as checked ``pyarrow.Table`` of so many rows each, one at a time.
+def _decoded_bytes(group: Any) -> int:
+    """At least what a row group takes in memory: runs of equal values are a few bytes in the file.
+
+    What it says of each column is not asked for: pyarrow ends the process where that is damaged.
+    """
+    return max(int(group.total_byte_size), 8 * group.num_rows * group.num_columns)
+
+
+def rows_at_once(parquet: Any, path: Path, rows: int, budget: Budget = BUDGET) -> int:
+    """How many rows of an open Parquet file to read at once: fewer where they are large.
+
+    Args:
+        parquet: the open ``ParquetFile``.
+        path: its path.
+        rows: the most.
+        budget: what one row may take beyond the file's size.
 
     Raises:
+        LimitExceeded: it takes more.
+    """
+    groups = (parquet.metadata.row_group(i) for i in range(parquet.num_row_groups))
+    row = max((_decoded_bytes(group) // max(1, group.num_rows) for group in groups), default=0)
+    budget.check_bytes(row - path.stat().st_size, f"{path}: one row")
+    return min(rows, max(1, min(_BATCH_BYTES, budget.max_bytes) // max(1, row)))
+
+
+def parquet_tables(path: Path, rows: int, budget: Budget = BUDGET) -> Iterator[Any]:
+    """Yield a Parquet file as checked ``pyarrow.Table`` of at most so many rows each, one at a time.
+
+    Raises:
+        LimitExceeded: as :func:`rows_at_once`.
         SourceNotFound, SourceFormatError, SourceError, MissingDependency: as :func:`read_table`.
     """
     pyarrow = import_pyarrow(f"{path}: Parquet")
@@ -106,7 +141,7 @@ def parquet_tables(path: Path, rows: int) -> Iterator[Any]:
         from pyarrow.parquet import ParquetFile
 
         with ParquetFile(os.fspath(path)) as file:
-            for batch in file.iter_batches(rows, use_threads=False):
+            for batch in file.iter_batches(rows_at_once(file, path, rows, budget), use_threads=False):
                 table = pyarrow.Table.from_batches([batch])
                 table.validate(full=True)
                 yield table

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.budget import BUDGET, Budget, Tally
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import DATA_FIELDS, FINAL_ROW, FLAG_FIELDS
 from rlds2buf.core.ragged import unpack_rows
@@ -28,6 +29,7 @@ from rlds2buf.files.manifest import inside, read_manifest
 from rlds2buf.files.undo import settled
 from rlds2buf.sources.base import Source
 from rlds2buf.sources.fingerprint import fingerprint_files
+from rlds2buf.wire.claims import check_pixels
 from rlds2buf.wire.decode_pool import DecodePool, PendingFrames
 from rlds2buf.wire.features import Image
 from rlds2buf.wire.images import DamagedImage
@@ -59,6 +61,7 @@ class BufferDirSource(Source):
         verify: compare every column's checksum; None does it below 256 MiB.
         images: what becomes of pictures that were kept as files: ``"decoded"``, columns of pixels;
             ``"encoded"``, the files, as byte strings; None: pixels, unless :meth:`encoded` is asked for.
+        budget: for the pixels of an episode.
 
     Raises:
         ValueError: no such choice of images.
@@ -76,10 +79,18 @@ class BufferDirSource(Source):
 
     format: ClassVar[str] = "buffer"
 
-    def __init__(self, path: str | os.PathLike[str], *, verify: bool | None = None, images: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        verify: bool | None = None,
+        images: str | None = None,
+        budget: Budget = BUDGET,
+    ) -> None:
         if images not in (None, *_IMAGES):
             raise ValueError(f"images must be one of {', '.join(_IMAGES)}, got {images!r}")
         self._images = images
+        self._budget = budget
         self.path = Path(path)
         self.name = str(path)
         with _translated(self.name):
@@ -223,6 +234,7 @@ class BufferDirSource(Source):
 
     def _episode(self, index: int, start: int, stop: int, pool: DecodePool) -> Episode | EpisodeError:
         columns: dict[nest.Path, Any] = {}
+        tally = Tally(self._budget)
         for path, field, column in self._fields:
             rows = self._rows(column, start, stop)
             if isinstance(column, _Blobs):
@@ -230,7 +242,9 @@ class BufferDirSource(Source):
             else:
                 columns[path] = self._strings[column_name(path)][rows] if field.is_string else rows
             if field.image is not None and self._images != "encoded":
-                columns[path] = pool.submit(columns[path].tolist(), Image(field.image.shape, field.image.dtype))
+                files, image = columns[path].tolist(), Image(field.image.shape, field.image.dtype)
+                check_pixels(files, image, tally)
+                columns[path] = pool.submit(files, image)
         for path, pending in columns.items():
             if isinstance(pending, PendingFrames):
                 try:

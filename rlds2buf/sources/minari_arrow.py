@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceError, SourceFormatError, SpecMismatch
@@ -43,6 +44,7 @@ class ArrowEpisodes:
         layout: ``"arrow"`` or ``"parquet"``.
         spaces: ``observation`` and ``action`` as nests of FieldSpec, which tell shapes and tuples.
         infos: whether to read the infos.
+        budget: for each file.
 
     Attributes:
         names, files, ignored: as :class:`~rlds2buf.sources.minari_hdf5.Hdf5Episodes` has them.
@@ -53,12 +55,15 @@ class ArrowEpisodes:
         MissingDependency: pyarrow is not installed.
     """
 
-    def __init__(self, folder: Path, layout: str, spaces: dict[str, nest.Nest], *, infos: bool) -> None:
+    def __init__(
+        self, folder: Path, layout: str, spaces: dict[str, nest.Nest], *, infos: bool, budget: Budget = BUDGET
+    ) -> None:
         import_pyarrow(f"{folder}: Minari's {layout} layout")
         self.folder = folder
         self._layout = layout
         self._spaces = spaces
         self._infos = infos
+        self._budget = budget
         try:
             names = [path.name for path in folder.iterdir()]
             self.names = sorted((name for name in names if name.isdecimal() and name.isascii()), key=int)
@@ -76,7 +81,7 @@ class ArrowEpisodes:
         """
         for number in range(start, min(stop, len(self.names))):
             name = self.names[number]
-            tables = [read_table(file, self._layout) for file in self._files[number]]
+            tables = [read_table(file, self._layout, self._budget) for file in self._files[number]]
             metadata = _read_json(self.folder / name / _METADATA)
             found: EpisodeParts | SpecMismatch
             try:

@@ -107,6 +107,7 @@ class MinariDirSource(Source):
         self.name = str(path)
         self._infos = infos
         self._images = images
+        self._budget = budget
         file, folder = _locate(Path(path))
         self._metadata_file = folder / _METADATA
         self._metadata = _read_metadata(self._metadata_file)
@@ -118,7 +119,7 @@ class MinariDirSource(Source):
         elif layout in LAYOUTS:
             if len(self._spaces) < 2:
                 raise SourceFormatError(f"{self._metadata_file}: no spaces, without which {layout} has no shapes")
-            self._episodes = ArrowEpisodes(folder, layout, self._spaces, infos=infos)
+            self._episodes = ArrowEpisodes(folder, layout, self._spaces, infos=infos, budget=budget)
         else:
             known = ", ".join(("hdf5", *LAYOUTS))
             raise SourceFormatError(f"{folder}: Minari's {layout!r} layout is not read, only {known}")
@@ -157,7 +158,7 @@ class MinariDirSource(Source):
             return SpecMismatch(parts.message, source=self.name, episode=index, rule=parts.rule)
         encoded = self._images == "encoded"
         where: dict[str, Any] = {"source": self.name, "index": index}
-        return build_episode(parts, self._spaces, encoded=encoded, size=self._size, **where)
+        return build_episode(parts, self._spaces, encoded=encoded, size=self._size, budget=self._budget, **where)
 
     def encoded(self) -> MinariDirSource:
         pictures = [leaf for _, leaf in nest.flatten(self._spaces) if is_image(leaf)]

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.budget import BUDGET, Budget, Tally
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import EpisodeError, MissingDependency, SpecMismatch
 from rlds2buf.sources.padding import padded
 from rlds2buf.sources.spaces import is_image
+from rlds2buf.wire.claims import check_pixels
+from rlds2buf.wire.features import Image
 from rlds2buf.wire.pillow_images import DamagedImage
 from rlds2buf.wire.resize import resize_frames
 
@@ -54,6 +57,7 @@ def build_episode(
     size: tuple[int, int] | None = None,
     source: str,
     index: int,
+    budget: Budget = BUDGET,
 ) -> Episode:
     """The parts as an episode of T + 1 rows.
 
@@ -63,8 +67,10 @@ def build_episode(
         encoded: pictures that are files stay files, as bytes.
         size: (height, width) that pixels are resized to, or None.
         source, index: the episode's place, for messages.
+        budget: for the episode's pixels.
 
     Raises:
+        LimitExceeded: they take more.
         SpecMismatch: a part is missing, or as long as no part should be.
         EpisodeError: a picture can't be decoded, or differs in size from the others.
     """
@@ -86,7 +92,7 @@ def build_episode(
 
     def data(name: str, field: str) -> nest.Nest:
         try:
-            return _with_pictures(part(name, field), spaces.get(field), encoded, size)
+            return _with_pictures(part(name, field), spaces.get(field), encoded, size, Tally(budget))
         except DamagedImage as cause:
             raise EpisodeError(str(cause), step=cause.frame, path=field, rule="unreadable", **where) from cause
 
@@ -132,7 +138,9 @@ def _flags(ended: np.ndarray, cut: np.ndarray) -> tuple[dict[str, np.ndarray], b
     return flags, bool(open_tail)
 
 
-def _with_pictures(columns: nest.Nest, specs: nest.Nest, encoded: bool, size: tuple[int, int] | None) -> nest.Nest:
+def _with_pictures(
+    columns: nest.Nest, specs: nest.Nest, encoded: bool, size: tuple[int, int] | None, tally: Tally
+) -> nest.Nest:
     """Decode the columns that hold JPEG files, or have them as bytes; the rest stay as they are.
 
     Files of one length may be stored as one array ``[T, bytes]``, files of different lengths as rows
@@ -147,7 +155,9 @@ def _with_pictures(columns: nest.Nest, specs: nest.Nest, encoded: bool, size: tu
         if column.ndim == 1 or (column.ndim == 2 and len(spec.shape) > 1):
             if encoded:
                 return _files(column)
-            column = _pictures(column)
+            files = _files(column)
+            check_pixels(files.tolist(), Image((None, None, (*spec.shape, 1)[2]), spec.dtype), tally)
+            column = _pictures(files)
         return column if size is None else _resized(column, size)
 
     return nest.map_structure(decoded, columns, specs)
@@ -168,14 +178,14 @@ def _files(column: np.ndarray) -> np.ndarray:
 
 def _pictures(files: np.ndarray) -> np.ndarray:
     try:
-        from PIL import Image
+        from PIL import Image as PillowImage
     except ImportError as cause:
         raise MissingDependency("images need Pillow: pip install Pillow") from cause
     frames: list[np.ndarray] = []
     for file in files:
         try:
-            frame = np.asarray(Image.open(io.BytesIO(bytes(file)), formats=["JPEG"]))
-        except (OSError, ValueError, SyntaxError, TypeError, Image.DecompressionBombError) as cause:
+            frame = np.asarray(PillowImage.open(io.BytesIO(file), formats=["JPEG"]))
+        except (OSError, ValueError, SyntaxError, TypeError, PillowImage.DecompressionBombError) as cause:
             raise DamagedImage(f"a picture can't be decoded ({cause})", len(frames)) from cause
         if frames and frame.shape != frames[0].shape:
             raise DamagedImage(f"a picture of {frame.shape} among others of {frames[0].shape}", len(frames))

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.errors import SourceFormatError, SourceNotFound
 from rlds2buf.files.npy_header import read_npy_header
 
@@ -36,17 +37,20 @@ class NpyRows:
     Args:
         file: the file.
         member: the member of a zip archive, or None.
+        budget: what a row, or an array without rows one behind the other, may take beyond the file's size.
 
     Attributes:
         shape: the whole array's.
         dtype: of the columns made from it: native byte order, text as objects (bytes).
         why: why it makes no column, or None.
+        row_bytes: of one row, as it is stored.
 
     Raises:
         SourceNotFound, SourceFormatError: it can't be read, or is cut short.
+        LimitExceeded: it takes more than the `budget`.
     """
 
-    def __init__(self, file: Path, member: str | None = None) -> None:
+    def __init__(self, file: Path, member: str | None = None, budget: Budget = BUDGET) -> None:
         self.file = file
         self._member = member
         with self._translated(), self._opened() as stream:
@@ -55,7 +59,12 @@ class NpyRows:
             self.why = _reason(stored, told)
             self._stored = np.dtype(object) if stored is None else stored
             self.dtype = np.dtype(object) if self._stored.kind in "SU" else self._stored.newbyteorder("=")
+            self.row_bytes = math.prod(self.shape[1:]) * self._stored.itemsize
             self._check_size()
+        if self.why is None and self.shape:
+            whole = self._fortran and len(self.shape) > 1
+            size = self.row_bytes * (self.shape[0] if whole else 1)
+            budget.check_bytes(size - file.stat().st_size, f"{self._name}, {'all of it' if whole else 'one row'},")
 
     def value(self) -> Any:
         """A single value (``[]``) as a Python value: number, flag or text."""
@@ -69,7 +78,7 @@ class NpyRows:
         if self._fortran and len(self.shape) > 1:
             yield self._whole(start)
             return
-        row_bytes = int(np.prod(self.shape[1:], dtype=np.int64)) * self._stored.itemsize
+        row_bytes = self.row_bytes
         with self._translated():
             opened = contextlib.ExitStack()
             stream = opened.enter_context(self._opened())

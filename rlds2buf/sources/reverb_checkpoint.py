@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.budget import BUDGET, Budget, Tally
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec, spec_of
 from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound
@@ -35,6 +36,7 @@ class ReverbCheckpointSource(Source):
     Args:
         path: a checkpoint, or a checkpointer's folder, of which the latest checkpoint is taken.
         table: the table's name; it may be left out where there is one table.
+        budget: for each chunk, and for what the file of chunks takes beyond its own size.
 
     Raises:
         SourceNotFound: no finished checkpoint, or no such table.
@@ -43,11 +45,13 @@ class ReverbCheckpointSource(Source):
 
     format: ClassVar[str] = "reverb-checkpoint"
 
-    def __init__(self, path: str | os.PathLike[str], *, table: str | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, table: str | None = None, budget: Budget = BUDGET) -> None:
         self.name = os.fspath(path)
+        self._budget = budget
         self._folder = latest_checkpoint(Path(path))
         tables = {
-            entry.table_name: entry for entry in read_messages(self._folder / "tables.tfrecord", "TableCheckpoint")
+            entry.table_name: entry
+            for entry in read_messages(self._folder / "tables.tfrecord", "TableCheckpoint", budget)
         }
         if table is None and len(tables) == 1:
             table = next(iter(tables))
@@ -111,20 +115,28 @@ class ReverbCheckpointSource(Source):
         return fingerprint_files([self._folder / name for name in names])
 
     def _items(self) -> Iterator[Any]:
-        for item in read_messages(self._folder / "items.tfrecord", "PrioritizedItem"):
+        for item in read_messages(self._folder / "items.tfrecord", "PrioritizedItem", self._budget):
             if item.table == self._table.table_name:
                 yield item
 
     @functools.cached_property
     def _chunks(self) -> dict[int, Any]:
-        return {chunk.chunk_key: chunk for chunk in read_messages(self._folder / "chunks.tfrecord", "ChunkData")}
+        file = self._folder / "chunks.tfrecord"
+        chunks: dict[int, Any] = {}
+        excess = -file.stat().st_size  # what the chunks, held together, take beyond their file
+        for chunk in read_messages(file, "ChunkData", self._budget):
+            excess += chunk.ByteSize()
+            self._budget.check_bytes(excess, f"{file}, decompressed,")
+            chunks[chunk.chunk_key] = chunk
+        return chunks
 
     def _decode(self, key: int) -> list[np.ndarray]:
         chunk = self._chunks.get(key)
         if chunk is None:
             raise SourceFormatError(f"{self.name}: chunk {key} is missing")
         tensors = chunk.data.tensors or chunk.deprecated_data
-        decoded = [decode_tensor(tensor, delta_encoded=chunk.delta_encoded) for tensor in tensors]
+        tally = Tally(self._budget)
+        decoded = [decode_tensor(tensor, delta_encoded=chunk.delta_encoded, tally=tally) for tensor in tensors]
         for tensor in decoded:
             tensor.flags.writeable = False  # items share it
         return decoded

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound
@@ -79,6 +80,7 @@ class RldsDirSource(Source):
             see :func:`~rlds2buf.wire.resize.resize_frames`.  Not with ``images="encoded"``.
         image_threads: how many threads decode pictures; None: one for each core; with 1 the reading
             thread does it itself.
+        budget: for each record, see :class:`~rlds2buf.core.budget.Budget`.
 
     Raises:
         SourceNotFound: the path, the split or one of its shards is not there; or the path stands
@@ -105,6 +107,7 @@ class RldsDirSource(Source):
         images: str | None = None,
         resize: int | tuple[int, int] | None = None,
         image_threads: int | None = None,
+        budget: Budget = BUDGET,
     ) -> None:
         if images not in (None, *_IMAGES):
             raise ValueError(f"images must be one of {', '.join(_IMAGES)}, got {images!r}")
@@ -118,6 +121,7 @@ class RldsDirSource(Source):
         self._own = read_own_metadata(self._folder)
         self._check_crc = check_crc
         self._threads = image_threads
+        self._budget = budget
         self._wanted: Callable[[int], bool] | None = None
         self._keeps_records = False
         self._choose(_Chosen(images, None if resize is None else read_size(resize), frozenset()))
@@ -134,7 +138,7 @@ class RldsDirSource(Source):
         elif chosen.size is not None:
             features = with_images(features, size=chosen.size)
         try:
-            self._reader = EpisodeReader(features, chosen.left_out, self._own)
+            self._reader = EpisodeReader(features, chosen.left_out, self._own, self._budget)
         except SourceFormatError as cause:
             raise cause.at(self._folder / "features.json") from cause
         return self

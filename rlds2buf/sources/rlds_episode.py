@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from rlds2buf.core import nest
+from rlds2buf.core.budget import BUDGET, Budget, Tally
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import DATA_FIELDS, FLAG_FIELDS, STEP_FIELDS
 from rlds2buf.core.spec import StepSpec
@@ -62,6 +63,7 @@ class EpisodeReader:
         without: paths of fields to leave out (``"observation/image_0"``, ``"extras/depth"``), and of
             nests to leave out whole; their pictures are never decoded.
         own: what the folder says beyond RLDS, if rlds2buf wrote it.
+        budget: for each record.
 
     Raises:
         SourceFormatError: there are no steps in it.
@@ -69,7 +71,11 @@ class EpisodeReader:
     """
 
     def __init__(
-        self, features: Mapping[str, FeatureTree], without: Collection[str] = (), own: OwnMetadata | None = None
+        self,
+        features: Mapping[str, FeatureTree],
+        without: Collection[str] = (),
+        own: OwnMetadata | None = None,
+        budget: Budget = BUDGET,
     ) -> None:
         steps = features.get(_STEPS)
         if not isinstance(steps, Sequence) or not isinstance(steps.feature, dict) or not steps.feature:
@@ -77,6 +83,7 @@ class EpisodeReader:
             raise SourceFormatError(f"not an RLDS dataset: no dataset of steps in it (found: {found})")
         kept = _without(steps.feature, without)
         self._own = own or OwnMetadata()
+        self._budget = budget
         self.spec = _step_spec(self._own.specs(field_specs(dict(kept))))
         self._steps = self._own.steps(leaf_readers(kept, _STEPS, (None,)))
         self._metadata = leaf_readers({key: value for key, value in features.items() if key != _STEPS})
@@ -120,7 +127,8 @@ class EpisodeReader:
 
     def _start(self, record: Record, pool: DecodePool) -> _Started:
         try:
-            files = [reader.files(record.features) for reader in self._pictures]
+            tally = Tally(self._budget)
+            files = [reader.files(record.features, tally) for reader in self._pictures]
         except SourceFormatError as cause:
             raise _damaged(record, cause) from cause
         pairs = zip(self._pictures, files, strict=True)
@@ -139,7 +147,9 @@ class EpisodeReader:
 
     def _episode(self, record: Record, pixels: Mapping[str, Any]) -> Episode | EpisodeError:
         def read(reader: LeafReader) -> Any:
-            return reader.read(record.features, pixels.get(reader.key))
+            return reader.read(record.features, pixels.get(reader.key), tally)
+
+        tally = Tally(self._budget)
 
         try:
             steps = nest.map_structure(read, self._steps)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec, spec_of
 from rlds2buf.errors import EpisodeError, SourceError, SourceFormatError, SourceNotFound, SpecMismatch
@@ -53,6 +54,7 @@ class RllibSource(Source):
             do not tell a time limit from a terminal state; newer data have ``terminateds`` and ``truncateds``.
         max_episode_steps: a ``done`` after so many steps is a truncation.
         infos: whether to read ``infos``, as JSON text.
+        budget: for a row of Parquet.
 
     Raises:
         SourceNotFound: no file is there.
@@ -80,6 +82,7 @@ class RllibSource(Source):
         dones: str = "terminated",
         max_episode_steps: int | None = None,
         infos: bool = False,
+        budget: Budget = BUDGET,
     ) -> None:
         if dones not in _DONES:
             raise ValueError(f"dones must be one of {', '.join(_DONES)}, got {dones!r}")
@@ -87,6 +90,7 @@ class RllibSource(Source):
             raise ValueError(f"max_episode_steps must be at least 1, got {max_episode_steps}")
         self.name = os.fspath(path)
         self._policy = policy
+        self._budget = budget
         self._dones = dones
         self._limit = max_episode_steps
         self._infos = infos
@@ -139,8 +143,10 @@ class RllibSource(Source):
 
     def _batches(self) -> Iterator[tuple[str, dict[str, nest.Nest]]]:
         for file in self._files:
-            read = parquet_batches if file.suffix == ".parquet" else json_batches
-            yield from read(file, policy=self._policy, infos=self._infos)
+            if file.suffix == ".parquet":
+                yield from parquet_batches(file, policy=self._policy, infos=self._infos, budget=self._budget)
+            else:
+                yield from json_batches(file, policy=self._policy, infos=self._infos)
 
     def _refuse_nothing(self) -> NoReturn:
         if self._policy is None:

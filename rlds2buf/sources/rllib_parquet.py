@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.json_text import parse_json
 from rlds2buf.errors import SourceFormatError
 from rlds2buf.sources.arrow_columns import VARIABLE_TENSOR, arrow_errors, column_names, parquet_tables, table_column
@@ -29,13 +30,15 @@ _ROWS = 1024
 _EPISODES = "item"
 
 
-def parquet_batches(path: Path, *, policy: str | None, infos: bool) -> Iterator[tuple[str, dict[str, nest.Nest]]]:
+def parquet_batches(
+    path: Path, *, policy: str | None, infos: bool, budget: Budget = BUDGET
+) -> Iterator[tuple[str, dict[str, nest.Nest]]]:
     """Yield where it is (file and row) and the columns of each batch.
 
     Args, Raises: as :func:`rlds2buf.sources.rllib_json.json_batches`.
     """
     first = 0
-    for table in parquet_tables(path, _ROWS):
+    for table in parquet_tables(path, _ROWS, budget):
         where = f"{path}, row {first}"
         with arrow_errors(where):
             names = column_names(table)

@@ -6,6 +6,7 @@ import abc
 import functools
 import json
 import os
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import FieldSpec, StepSpec
@@ -26,6 +28,7 @@ from rlds2buf.sources.step_table import Reader, Table
 __all__ = ["StepLogSource"]
 
 _BLOCK_BYTES = 2_000_000
+_ROW_BYTES = 8
 _MOST_FILES = 20
 
 
@@ -72,6 +75,7 @@ class StepLogSource(Source):
         final_rows: as above; None: told by the columns.
         max_episode_steps: cut also after so many rows.
         optional: which of ``observation`` and ``action`` the log may lack.
+        budget: what an episode, and the list of rows, may take beyond the size of the files.
 
     Raises:
         SourceNotFound: nothing is there.
@@ -88,6 +92,7 @@ class StepLogSource(Source):
         final_rows: bool | None = None,
         max_episode_steps: int | None = None,
         optional: Collection[str] = (),
+        budget: Budget = BUDGET,
     ) -> None:
         if max_episode_steps is not None and max_episode_steps < 1:
             raise ValueError(f"max_episode_steps must be at least 1, got {max_episode_steps}")
@@ -98,7 +103,12 @@ class StepLogSource(Source):
         self._given = dict(columns or {})
         self._max_episode_steps = max_episode_steps
         self._optional = [optional] if isinstance(optional, str) else list(optional)
+        self._budget = budget
         self._table = self._open()
+        # Arrays that are in memory, and in no file, have their room already.
+        self._size = sum(file.stat().st_size for file in self._table.files) if self._table.files else sys.maxsize
+        # What tells where episodes end is held for all rows together.
+        budget.check_bytes(_ROW_BYTES * self._table.count - self._size, f"{self.name}: the list of rows")
         self._map = self._map_columns(final_rows)
 
     @abc.abstractmethod
@@ -145,11 +155,15 @@ class StepLogSource(Source):
         cuts = self._episodes.cuts
         stop = len(cuts) if stop is None else min(stop, len(cuts))
         ends = cuts.first + cuts.rows
+        row_bytes = max(1, self.spec.row_bytes)
+        block_rows = min(block_rows, self._budget.max_bytes // row_bytes)
         reader = Reader(self._table, self._map.names)
         try:
             while start < stop:
                 upto = int(np.searchsorted(ends, cuts.first[start] + max(1, block_rows), "right"))
                 upto = min(max(upto, start + 1), stop)
+                rows = int(cuts.rows[start:upto].sum())
+                self._budget.check_bytes(rows * row_bytes - self._size, f"{self.name}: {rows} rows of an episode")
                 yield self._block(reader, start, upto)
                 start = upto
         finally:

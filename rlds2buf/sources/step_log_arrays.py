@@ -141,6 +141,7 @@ class _Held:
         self.why = None if array.dtype.kind in "biufcSU" or _is_text(array) else "holds neither numbers nor text"
         self._array = array
         self.shape = array.shape
+        self.row_bytes = array.nbytes // max(1, len(array)) if array.ndim else 0
         self.dtype = np.dtype(object) if array.dtype.kind in "SUO" else array.dtype.newbyteorder("=")
 
     def value(self) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceFormatError
 from rlds2buf.sources.csv_cells import Kind, parse, widen
@@ -62,12 +63,18 @@ class StepLogCsvSource(StepLogSource):
         max_episode_steps: int | None = None,
         optional: Collection[str] = (),
         delimiter: str | None = None,
+        budget: Budget = BUDGET,
     ) -> None:
         if delimiter is not None and len(delimiter) != 1:
             raise ValueError(f"delimiter should be one character, got {delimiter!r}")
         self._delimiter = delimiter
         super().__init__(
-            path, columns=columns, final_rows=final_rows, max_episode_steps=max_episode_steps, optional=optional
+            path,
+            columns=columns,
+            final_rows=final_rows,
+            max_episode_steps=max_episode_steps,
+            optional=optional,
+            budget=budget,
         )
 
     def _open(self) -> Table:

@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 from typing import ClassVar, Final
 
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.errors import SourceFormatError
 from rlds2buf.sources.array_table import ArrayTable
 from rlds2buf.sources.npy_rows import NpyRows
@@ -40,7 +41,7 @@ class StepLogNpzSource(StepLogSource):
     format: ClassVar[str] = "npz"
 
     def _open(self) -> Table:
-        return NpzTable(self.path)
+        return NpzTable(self.path, self._budget)
 
 
 class NpzTable(ArrayTable):
@@ -48,17 +49,18 @@ class NpzTable(ArrayTable):
 
     Args:
         path: an .npz file, a folder of them, or a folder of .npy files.
+        budget: see :class:`~rlds2buf.sources.npy_rows.NpyRows`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, budget: Budget = BUDGET) -> None:
         super().__init__(str(path))
         loose = path.is_dir() and not any(child.suffix == SUFFIX for child in path.iterdir())
         self.files = log_files(path, (".npy",) if loose else (SUFFIX,))
         if loose:
-            self.add({file.stem: NpyRows(file) for file in self.files})
+            self.add({file.stem: NpyRows(file, None, budget) for file in self.files})
         else:
             for file in self.files:
-                self.add({name: NpyRows(file, member) for name, member in _members(file).items()})
+                self.add({name: NpyRows(file, member, budget) for name, member in _members(file).items()})
         self.finish()
 
 

@@ -8,8 +8,10 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceFormatError
+from rlds2buf.sources.arrow_columns import rows_at_once
 from rlds2buf.sources.parquet_columns import Unfit, column_of, leaf_of, leaves_of, open_parquet, spec_of_leaf
 from rlds2buf.sources.step_log import StepLogSource
 from rlds2buf.sources.step_table import Block, Table, log_files
@@ -41,7 +43,7 @@ class StepLogParquetSource(StepLogSource):
     format: ClassVar[str] = "parquet"
 
     def _open(self) -> Table:
-        return ParquetTable(self.path)
+        return ParquetTable(self.path, self._budget)
 
 
 class ParquetTable(Table):
@@ -49,10 +51,12 @@ class ParquetTable(Table):
 
     Args:
         path: a file, or a folder of them.
+        budget: what one row may take.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, budget: Budget = BUDGET) -> None:
         self.name = str(path)
+        self._budget = budget
         self.files = log_files(path, SUFFIXES if path.is_dir() else ())
         self.columns, self.unfit, self.oddities, self.following, self.notes = {}, {}, {}, {}, []
         self._starts: list[int] = []
@@ -78,7 +82,8 @@ class ParquetTable(Table):
             with open_parquet(file) as parquet:
                 row, groups = self._groups(parquet, start - self._starts[number])
                 row += self._starts[number]
-                for batch in parquet.iter_batches(_ROWS, row_groups=groups, columns=tops, use_threads=False):
+                most = rows_at_once(parquet, file, _ROWS, self._budget)
+                for batch in parquet.iter_batches(most, row_groups=groups, columns=tops, use_threads=False):
                     batch.validate(full=True)  # offsets that point outside of their buffers would be followed else
                     if not batch.num_rows:
                         continue
@@ -100,7 +105,8 @@ class ParquetTable(Table):
 
     def _find_columns(self, parquet: Any, file: Path) -> None:
         """What each leaf of the schema holds; the length of lists is that of the first rows."""
-        first = next(parquet.iter_batches(_SAMPLE, use_threads=False), None) if self.count else None
+        most = rows_at_once(parquet, file, _SAMPLE, self._budget)
+        first = next(parquet.iter_batches(most, use_threads=False), None) if self.count else None
         self._paths: dict[str, tuple[str, ...]] = {}
         for field in parquet.schema_arrow:
             for path, kind in leaves_of(field):

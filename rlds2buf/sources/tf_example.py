@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import STEP_FIELDS
 from rlds2buf.core.spec import StepSpec
@@ -71,6 +72,7 @@ class TfExampleSource(Source):
         images: ``"decoded"``, pictures are pixels; ``"encoded"``, byte strings.  None is ``"decoded"``,
             unless :meth:`encoded` is asked for.
         resize: size that decoded pictures are to have, one number for a square or (height, width).
+        budget: for each episode, and each record of a compressed file.
 
     A record of one step may be a transition: with features below ``next_observation`` (of the structure
     of ``observation``) an episode of N records has N + 1 rows, and a record's `is_terminal` and `is_last`
@@ -94,6 +96,7 @@ class TfExampleSource(Source):
         check_crc: bool = True,
         images: str | None = None,
         resize: int | tuple[int, int] | None = None,
+        budget: Budget = BUDGET,
     ) -> None:
         if record not in _RECORDS or images not in (None, *_IMAGES):
             raise ValueError(
@@ -110,6 +113,7 @@ class TfExampleSource(Source):
         self._episode_id = episode_id
         self._check_crc = check_crc
         self._images = images
+        self._budget = budget
         self._files = _find_files(Path(path))
         self._gzip = {file: is_gzip(file) for file in self._files}
         first = self._first_record()
@@ -195,8 +199,9 @@ class TfExampleSource(Source):
         return known[file]
 
     def _records(self, file: Path, start: int = 0) -> Iterator[bytes]:
-        read = read_gzip_records if self._gzip[file] else read_records
-        return read(file, start, check_data=self._check_crc)
+        if self._gzip[file]:
+            return read_gzip_records(file, start, check_data=self._check_crc, budget=self._budget)
+        return read_records(file, start, check_data=self._check_crc)
 
     def _first_record(self) -> Mapping[str, Any]:
         for file in self._files:
@@ -217,7 +222,7 @@ class TfExampleSource(Source):
             for number, record in enumerate(self._records(file, skip), skip):
                 if index >= start:
                     parsed = _parsed(parser.parse, record, file, number)
-                    where: dict[str, Any] = {"source": str(file), "index": index}
+                    where: dict[str, Any] = {"source": str(file), "index": index, "budget": self._budget}
                     try:
                         yield whole_episode(self._example_spec, parsed, encoded=encoded, **where)
                     except EpisodeError as error:
@@ -230,7 +235,13 @@ class TfExampleSource(Source):
         index = 0
         for file in self._files:
             cutter = StepCutter(
-                self._example_spec, self._episode_id, encoded=self._images == "encoded", source=str(file), index=index
+                self._example_spec,
+                self._episode_id,
+                encoded=self._images == "encoded",
+                source=str(file),
+                index=index,
+                budget=self._budget,
+                compressed=self._gzip[file],
             )
             parser = ExampleParser()
             for chunk in _chunks(self._records(file)):

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from rlds2buf.core.budget import BUDGET, Tally
 from rlds2buf.errors import SourceFormatError
 from rlds2buf.sources.tf_example_spec import METADATA, ExampleSpec, FieldFeature
+from rlds2buf.wire.claims import check_pixels, claim_numbers, claimed_strings
 from rlds2buf.wire.example import KINDS, Feature, decode_varints
 from rlds2buf.wire.features import Image
 from rlds2buf.wire.images import DamagedImage, decode_frames
@@ -47,23 +49,32 @@ def resolve(spec: ExampleSpec, record: Mapping[str, Feature], kind: str) -> Exam
     return dataclasses.replace(spec, fields=tuple(done))
 
 
-def read_rows(field: FieldFeature, record: Mapping[str, Feature], *, encoded: bool = False) -> np.ndarray:
+def read_rows(
+    field: FieldFeature, record: Mapping[str, Feature], *, encoded: bool = False, tally: Tally | None = None
+) -> np.ndarray:
     """All of a feature's values as rows ``[N, ...]``; byte strings and pictures kept as files are objects.
 
     Raises:
         SourceFormatError: the record lacks it, or holds something else; names the field.
+        LimitExceeded: it takes more than is left in the `tally` (one of its own, if there is none).
         DamagedImage: a picture can't be decoded.
     """
     feature = _feature(field, record)
     try:
-        return _rows(field, feature, encoded)
+        return _rows(field, feature, encoded, tally or Tally(BUDGET))
     except DamagedImage:
         raise
     except SourceFormatError as cause:
         raise cause.at(field.name) from cause
 
 
-def read_steps(field: FieldFeature, records: Sequence[Mapping[str, Feature]], *, encoded: bool = False) -> np.ndarray:
+def read_steps(
+    field: FieldFeature,
+    records: Sequence[Mapping[str, Feature]],
+    *,
+    encoded: bool = False,
+    tally: Tally | None = None,
+) -> np.ndarray:
     """One row from each record, ``[N, ...]``.
 
     Raises:
@@ -75,8 +86,9 @@ def read_steps(field: FieldFeature, records: Sequence[Mapping[str, Feature]], *,
         if fast is not None:
             return fast
         rows = []
+        tally = tally or Tally(BUDGET)
         for feature in features:
-            rows.append(_rows(field, feature, encoded))
+            rows.append(_rows(field, feature, encoded, tally))
     except DamagedImage as cause:
         raise DamagedImage(str(cause), len(rows)) from cause
     except SourceFormatError as cause:
@@ -140,20 +152,20 @@ def _with_shape(field: FieldFeature, feature: Feature, rows: int) -> FieldFeatur
     return dataclasses.replace(field, shape=() if size == 1 else (size,))
 
 
-def _rows(field: FieldFeature, feature: Feature, encoded: bool) -> np.ndarray:
+def _rows(field: FieldFeature, feature: Feature, encoded: bool, tally: Tally) -> np.ndarray:
     assert field.dtype is not None and field.shape is not None
     if field.encoding == "image":
-        return _frames(field, feature.strings(), encoded)
+        return _frames(field, claimed_strings(feature, tally), encoded, tally)
     if field.encoding == "bytes":
-        values = _raw(feature.strings(), field.dtype)
+        values = _raw(claimed_strings(feature, tally), field.dtype)
     elif field.dtype == _STRING:
-        strings = feature.strings()
+        strings = claimed_strings(feature, tally)
         values = np.empty(len(strings), object)
         values[:] = strings
-    elif KINDS[feature.kind] == "float":
-        values = feature.floats().astype(field.dtype)
     else:
-        values = feature.ints(field.dtype)
+        claim_numbers(feature, field.dtype, tally)
+        is_float = KINDS[feature.kind] == "float"
+        values = feature.floats().astype(field.dtype) if is_float else feature.ints(field.dtype)
     shape = tuple(n for n in field.shape if n is not None)
     size = math.prod(shape)
     if not size or len(values) % size:
@@ -168,7 +180,7 @@ def _raw(strings: list[bytes], dtype: np.dtype) -> np.ndarray:
     return np.frombuffer(b"".join(strings), dtype.newbyteorder("<")).astype(dtype)
 
 
-def _frames(field: FieldFeature, files: list[bytes], encoded: bool) -> np.ndarray:
+def _frames(field: FieldFeature, files: list[bytes], encoded: bool, tally: Tally) -> np.ndarray:
     assert field.dtype is not None and field.shape is not None
     if encoded:
         out = np.empty(len(files), object)
@@ -176,6 +188,7 @@ def _frames(field: FieldFeature, files: list[bytes], encoded: bool) -> np.ndarra
         return out
     if not files:
         return np.zeros((0, *(n or 0 for n in field.spec(encoded=False).shape)), field.dtype)
+    check_pixels(files, Image((None, None, field.shape[2]), field.dtype, size=field.size), tally)
     frames = decode_frames(files, Image((None, None, field.shape[2]), field.dtype))
     for number, frame in enumerate(frames):
         if any(want not in (None, got) for want, got in zip(field.shape, frame.shape, strict=True)):

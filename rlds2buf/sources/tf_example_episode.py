@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlds2buf.core.budget import BUDGET, Budget, Tally
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import FLAG_FIELDS, STEP_FIELDS
 from rlds2buf.errors import EpisodeError, SourceFormatError
@@ -35,19 +36,23 @@ def field_tree(leaves: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     return tree
 
 
-def whole_episode(spec: ExampleSpec, record: Record, *, encoded: bool, source: str, index: int) -> Episode:
+def whole_episode(
+    spec: ExampleSpec, record: Record, *, encoded: bool, source: str, index: int, budget: Budget = BUDGET
+) -> Episode:
     """The episode whose columns one record holds.
 
     Raises:
         SourceFormatError: the record is not as the spec says.
         SpecMismatch, EmptyEpisode: its columns differ in length, or have none.
         EpisodeError: a picture can't be decoded.
+        LimitExceeded: they take more than the `budget`.
     """
     columns = {}
+    tally = Tally(budget)
     for field in spec.fields:
         if field.path[0] != METADATA:
             try:
-                columns[field.path] = read_rows(field, record, encoded=encoded)
+                columns[field.path] = read_rows(field, record, encoded=encoded, tally=tally)
             except DamagedImage as cause:
                 raise _unreadable(field, cause, source, index) from cause
     return _episode(spec, columns, _metadata(spec, record), source=source, index=index)
@@ -61,18 +66,33 @@ class StepCutter:
         episode_id: the key of a feature whose value differs between episodes, or None.
         encoded: pictures stay files.
         source, index: of the first episode.
+        budget: for each episode.
+        compressed: the records are not as they lie in the file.
 
     Attributes:
         index: of the next episode.
         num_records: how many have been given.
     """
 
-    def __init__(self, spec: ExampleSpec, episode_id: str | None, *, encoded: bool, source: str, index: int) -> None:
+    def __init__(
+        self,
+        spec: ExampleSpec,
+        episode_id: str | None,
+        *,
+        encoded: bool,
+        source: str,
+        index: int,
+        budget: Budget = BUDGET,
+        compressed: bool = False,
+    ) -> None:
         self._spec = spec
         self._id = None if episode_id is None else FieldFeature(("id",), episode_id)
         self._encoded = encoded
         self._source = source
         self.index = index
+        self._budget = budget
+        self._compressed = compressed
+        self._tally = Tally(budget)
         self.num_records = 0
         self._waiting: list[Record] = []
         self._ended = False  # the last one waiting is the last of its episode
@@ -83,16 +103,23 @@ class StepCutter:
 
         Raises:
             SourceFormatError: a record is not as the spec says.
+            LimitExceeded: an episode takes too much memory.
         """
         begins = self._begins(records)
         at = 0
         for border in np.flatnonzero(begins).tolist():
-            self._waiting.extend(records[at:border])
+            self._wait(records[at:border])
             if self._waiting:
                 yield self._built(open_tail=False)
             at = border
-        self._waiting.extend(records[at:])
+        self._wait(records[at:])
         self.num_records += len(records)
+
+    def _wait(self, records: Sequence[Record]) -> None:
+        self._waiting.extend(records)
+        if self._compressed:
+            size = sum(len(feature.data) for record in records for feature in list(record.values())[:1])
+            self._tally.bytes(size, f"{self._source}: the records of episode {self.index}")
 
     def finish(self) -> Iterator[Episode | EpisodeError]:
         """Yield the episode that the file's end ends, if there is one."""
@@ -120,7 +147,7 @@ class StepCutter:
 
     def _read(self, field: FieldFeature, records: Sequence[Record]) -> np.ndarray:
         try:
-            return read_steps(field, records, encoded=self._encoded)
+            return read_steps(field, records, encoded=self._encoded, tally=Tally(self._budget))
         except DamagedImage as cause:
             raise _unreadable(field, cause, self._source, self.index - 1) from cause
         except SourceFormatError as cause:
@@ -135,6 +162,7 @@ class StepCutter:
 
     def _built(self, *, open_tail: bool) -> Episode | EpisodeError:
         records, self._waiting = self._waiting, []
+        self._tally = Tally(self._budget)
         metadata = _metadata(self._spec, records[0]) | ({"open_tail": True} if open_tail else {})
         index = self.index
         self.index += 1

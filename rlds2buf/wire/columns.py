@@ -23,7 +23,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.budget import BUDGET, Tally
 from rlds2buf.errors import SourceFormatError
+from rlds2buf.wire.claims import check_pixels, claim_numbers, claimed_strings
 from rlds2buf.wire.decode_pool import PendingFrames
 from rlds2buf.wire.example import Feature
 from rlds2buf.wire.features import FeatureTree, Image, Sequence, Shape, Tensor
@@ -69,7 +71,9 @@ class LeafReader:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_row_size", _size_of_plain_rows(self.leaf) if self.lengths == (None,) else 0)
 
-    def read(self, features: Mapping[str, Feature], pixels: np.ndarray | None = None) -> np.ndarray:
+    def read(
+        self, features: Mapping[str, Feature], pixels: np.ndarray | None = None, tally: Tally | None = None
+    ) -> np.ndarray:
         """The decoded values, owned by the caller: ``[*lengths, *shape]``, without sequences ``[*shape]``.
 
         Where rows of a sequence differ in length, or its tensors in shape, the rows are the elements
@@ -78,12 +82,15 @@ class LeafReader:
         Args:
             features: of the record.
             pixels: what has become of the :meth:`files`, if they are decoded already.
+            tally: of the record; None: one of its own.
 
         Raises:
             SourceFormatError: the record does not hold what features.json says; names the key.
+            LimitExceeded: its values would take too much memory.
         """
+        tally = tally or Tally(BUDGET)
         try:
-            return self._read_numbers(features) if self._row_size else self._read(features, pixels)
+            return self._read_numbers(features, tally) if self._row_size else self._read(features, pixels, tally)
         except SourceFormatError as cause:
             raise cause.at(self.key) from cause
 
@@ -92,14 +99,18 @@ class LeafReader:
         """Whether there are files to decode."""
         return isinstance(self.leaf, Image) and not self.leaf.keep_encoded
 
-    def files(self, features: Mapping[str, Feature]) -> list[bytes]:
+    def files(self, features: Mapping[str, Feature], tally: Tally | None = None) -> list[bytes]:
         """The files of all pictures, those of a step and of a row behind each other.
 
         Raises:
-            SourceFormatError: as :meth:`read`.
+            SourceFormatError, LimitExceeded: as :meth:`read`.
         """
+        assert isinstance(self.leaf, Image)
+        tally = tally or Tally(BUDGET)
         try:
-            return _feature(features, self._flat_key).strings()
+            files = claimed_strings(_feature(features, self._flat_key), tally)
+            check_pixels(files, self.leaf, tally)
+            return files
         except SourceFormatError as cause:
             raise cause.at(self.key) from cause
 
@@ -116,10 +127,11 @@ class LeafReader:
     def _flat_key(self) -> str:
         return f"{self.key}/ragged_flat_values" if len(self.lengths) > 1 else self.key
 
-    def _read_numbers(self, features: Mapping[str, Feature]) -> np.ndarray:
+    def _read_numbers(self, features: Mapping[str, Feature], tally: Tally) -> np.ndarray:
         """The plainest leaf, which is nearly every leaf: one row of numbers a step."""
         leaf = self.leaf
         feature = _feature(features, self.key)
+        claim_numbers(feature, leaf.dtype, tally)
         # Floats are copied: aligned, writable, and not tied to the record.
         flat = feature.floats().astype(leaf.dtype) if leaf.dtype.kind == "f" else feature.ints(leaf.dtype)
         if not leaf.shape:
@@ -128,18 +140,18 @@ class LeafReader:
             return _reshape(flat, (None, *leaf.shape))
         return flat.reshape(-1, *leaf.shape)  # type: ignore[arg-type]
 
-    def _read(self, features: Mapping[str, Feature], pixels: np.ndarray | None) -> np.ndarray:
+    def _read(self, features: Mapping[str, Feature], pixels: np.ndarray | None, tally: Tally) -> np.ndarray:
         depth = len(self.lengths)
         if depth == 0:
             if isinstance(self.leaf, Tensor) and self.leaf.optional and self.key not in features:
-                return _default(self.leaf)
-            values = self._values(features, "", pixels, alone=True)
+                return _default(self.leaf, tally)
+            values = self._values(features, "", pixels, tally, alone=True)
             if len(values) != 1:
                 raise SourceFormatError(f"{len(values)} values where one is expected")
             return values[0]
         if depth == 1:
-            return self._counted(self._values(features, "", pixels))
-        values = self._values(features, "/ragged_flat_values", pixels)
+            return self._counted(self._values(features, "", pixels, tally))
+        values = self._values(features, "/ragged_flat_values", pixels, tally)
         for i in range(depth - 2, -1, -1):
             lengths = _feature(features, f"{self.key}/ragged_row_lengths_{i}").ints()
             _check_lengths(lengths, self.lengths[i + 1])
@@ -152,25 +164,33 @@ class LeafReader:
         return values
 
     def _values(
-        self, features: Mapping[str, Feature], suffix: str, pixels: np.ndarray | None, alone: bool = False
+        self,
+        features: Mapping[str, Feature],
+        suffix: str,
+        pixels: np.ndarray | None,
+        tally: Tally,
+        alone: bool = False,
     ) -> np.ndarray:
         """All values of the leaf in one row: ``[M, *shape]``, or ``[M] object`` where their shapes differ."""
         leaf = self.leaf
         if isinstance(leaf, Image):
             if pixels is not None:
                 return pixels
-            files = _feature(features, self.key + suffix).strings()
-            return np.array(files, object) if leaf.keep_encoded else PendingFrames(files, leaf).result()
+            files = claimed_strings(_feature(features, self.key + suffix), tally)
+            if leaf.keep_encoded:
+                return np.array(files, object)
+            check_pixels(files, leaf, tally)
+            return PendingFrames(files, leaf).result()
         if leaf.encoding == "none":
-            return _plain(_feature(features, self.key + suffix), leaf, alone)
+            return _plain(_feature(features, self.key + suffix), leaf, alone, tally)
         if leaf.num_unknown < 2:
-            return _encoded(_feature(features, self.key + suffix).strings(), leaf)
-        values = _feature(features, f"{self.key}/value{suffix}").strings()
+            return _encoded(claimed_strings(_feature(features, self.key + suffix), tally), leaf, tally)
+        values = claimed_strings(_feature(features, f"{self.key}/value{suffix}"), tally)
         shapes = _feature(features, f"{self.key}/shape{suffix}").ints()
         rank = len(leaf.shape)
         if len(shapes) != rank * len(values):
             raise SourceFormatError(f"{len(values)} tensors, but {len(shapes)} lengths for shapes of rank {rank}")
-        return _encoded(values, leaf, shapes.reshape(-1, rank))
+        return _encoded(values, leaf, tally, shapes.reshape(-1, rank))
 
 
 def _size_of_plain_rows(leaf: Tensor | Image) -> int:
@@ -187,14 +207,15 @@ def _feature(features: Mapping[str, Feature], key: str) -> Feature:
     return feature
 
 
-def _plain(feature: Feature, leaf: Tensor, alone: bool) -> np.ndarray:
+def _plain(feature: Feature, leaf: Tensor, alone: bool, tally: Tally) -> np.ndarray:
     flat: np.ndarray
+    claim_numbers(feature, leaf.dtype, tally)
     if leaf.dtype.kind in "biu":
         flat = feature.ints(leaf.dtype)
     elif leaf.dtype.kind == "f":
         flat = feature.floats().astype(leaf.dtype)
     elif leaf.dtype == object:
-        flat = np.array(feature.strings(), object)
+        flat = np.array(claimed_strings(feature, tally), object)
     else:
         raise SourceFormatError(f"{leaf.stored} is stored without encoding")
     if leaf.shape == ():
@@ -217,10 +238,10 @@ def _reshape(flat: np.ndarray, shape: Shape) -> np.ndarray:
     return flat.reshape([count if n is None else n for n in shape])
 
 
-def _encoded(values: list[bytes], leaf: Tensor, shapes: np.ndarray | None = None) -> np.ndarray:
+def _encoded(values: list[bytes], leaf: Tensor, tally: Tally, shapes: np.ndarray | None = None) -> np.ndarray:
     dtype = np.dtype("<u2") if leaf.stored == "bfloat16" else leaf.dtype.newbyteorder("<")
     size = None if leaf.num_unknown else math.prod(leaf.shape) * dtype.itemsize  # type: ignore[arg-type]
-    raw = [_inflate(value, size) for value in values] if leaf.encoding == "zlib" else values
+    raw = [_inflate(value, size, tally) for value in values] if leaf.encoding == "zlib" else values
     if size is not None:
         for value in raw:
             if len(value) != size:
@@ -245,16 +266,22 @@ def _native(flat: np.ndarray, leaf: Tensor) -> np.ndarray:
     return flat.astype(leaf.dtype, copy=False)
 
 
-def _inflate(value: bytes, size: int | None) -> bytes:
+def _inflate(value: bytes, size: int | None, tally: Tally) -> bytes:
+    """The bytes of a value, which are so many, if that is known."""
+    if size is not None:
+        tally.bytes(size, "a compressed value")
+    most = tally.bytes_left if size is None else size
     inflater = zlib.decompressobj()
     try:
-        # One byte more than expected, if that is known, tells too much without unpacking all of it.
-        raw = inflater.decompress(value, 0 if size is None else size + 1)
-        if size is not None and len(raw) <= size:
+        # One byte more than there may be tells too much without unpacking all of it.
+        raw = inflater.decompress(value, most + 1)
+        if len(raw) <= most:
             raw += inflater.flush()
     except zlib.error as cause:
         raise SourceFormatError(f"bad zlib data: {cause}") from cause
-    if not inflater.eof and (size is None or len(raw) <= size):
+    if size is None:
+        tally.bytes(len(raw), "a compressed value, or the beginning of one,")
+    if not inflater.eof and len(raw) <= most:
         raise SourceFormatError("bad zlib data: it has no end")
     return raw
 
@@ -318,8 +345,10 @@ def _objects(values: list) -> np.ndarray:
     return out
 
 
-def _default(leaf: Tensor) -> np.ndarray:
+def _default(leaf: Tensor, tally: Tally) -> np.ndarray:
     """What TFDS gives for an optional feature that is left out."""
+    shape = [0 if n is None else n for n in leaf.shape]
+    tally.bytes(math.prod(shape) * leaf.dtype.itemsize, f"an optional {leaf.stored}{shape} that is left out")
     kind = leaf.dtype.kind
     if leaf.dtype == object:
         value: object = b""
@@ -327,4 +356,4 @@ def _default(leaf: Tensor) -> np.ndarray:
         value = np.iinfo(leaf.dtype).min
     else:
         value = np.finfo(leaf.dtype).min if kind == "f" else False
-    return np.full([0 if n is None else n for n in leaf.shape], value, leaf.dtype)[()]
+    return np.full(shape, value, leaf.dtype)[()]

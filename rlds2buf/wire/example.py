@@ -13,6 +13,7 @@ every value); both are read, with the work per value done by numpy.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Final
 
@@ -109,6 +110,14 @@ class Feature:
         if rest == 0 and data.startswith(one, end) and one * count == data[start:stop]:
             return [data[first:end]] * count
         return _strings(data, start, stop) or [data[first:end], *(data[a:b] for _, a, b in values)]
+
+    def count_ints(self) -> int:
+        """How many values :meth:`ints` has at most, told without making them: each ends with a byte below 128."""
+        return int(np.count_nonzero(np.frombuffer(self.data, np.uint8, self.stop - self.start, self.start) < 0x80))
+
+    def count_strings(self, most: int) -> int:
+        """How many values :meth:`strings` has, counted no further than `most`."""
+        return sum(1 for _ in itertools.islice(_values(self.data, self.start, self.stop, _DELIMITED), most))
 
     def _expect(self, kind: int) -> None:
         # A feature that holds no list stands for no values of any kind.

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
 from rlds2buf.wire.reverb_messages import messages
 from rlds2buf.wire.tfrecord import masked_crc, read_records
@@ -25,7 +26,6 @@ __all__ = ["is_checkpoint", "latest_checkpoint", "read_messages"]
 _PIECE = 1 << 20
 _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
-_MAX_RECORD = 1 << 31
 
 
 def is_checkpoint(folder: Path) -> bool:
@@ -47,30 +47,31 @@ def latest_checkpoint(folder: Path) -> Path:
     return inside[-1]
 
 
-def read_messages(path: Path, kind: str) -> Iterator[Any]:
+def read_messages(path: Path, kind: str, budget: Budget = BUDGET) -> Iterator[Any]:
     """Every record of a file as a message of that kind.
 
     Raises:
         SourceNotFound: there is no such file.
         SourceFormatError: the file is damaged, or holds something else.
         SourceError: it can't be read.
+        LimitExceeded: a compressed record takes more than the `budget`.
     """
     parse = messages()[kind].FromString
-    for number, record in enumerate(_records(path)):
+    for number, record in enumerate(_records(path, budget)):
         try:
             yield parse(record)
         except Exception as cause:  # protobuf's DecodeError
             raise SourceFormatError(f"{path}: record {number} is not a {kind}: {cause}") from cause
 
 
-def _records(path: Path) -> Iterator[bytes]:
+def _records(path: Path, budget: Budget) -> Iterator[bytes]:
     try:
         with open(path, "rb") as file:
             head = file.read(_HEADER.size)
             file.seek(0)
             plain = len(head) == _HEADER.size and _HEADER.unpack(head)[1] == masked_crc(head[:8])
             if head[:1] == b"\x78" and not plain:  # zlib's usual first byte
-                yield from _unframe(_Inflated(file, path), path)
+                yield from _unframe(_Inflated(file, path), path, budget)
                 return
     except FileNotFoundError as cause:
         raise SourceNotFound(f"{path}: no such file") from cause
@@ -105,7 +106,7 @@ class _Inflated:
         return taken
 
 
-def _unframe(stream: _Inflated, path: Path) -> Iterator[bytes]:
+def _unframe(stream: _Inflated, path: Path, budget: Budget) -> Iterator[bytes]:
     number = 0
     while True:
         start = stream.at
@@ -116,8 +117,9 @@ def _unframe(stream: _Inflated, path: Path) -> Iterator[bytes]:
         if len(header) < _HEADER.size:
             raise SourceFormatError(f"{where}: the file ends inside it; it is truncated")
         length, crc = _HEADER.unpack(header)
-        if crc != masked_crc(header[:8]) or length > _MAX_RECORD:
+        if crc != masked_crc(header[:8]):
             raise SourceFormatError(f"{where}: the checksum of its length does not match; the file is damaged")
+        budget.check_bytes(length, where)
         record = stream.read(length)
         tail = stream.read(_CRC.size)
         if len(tail) < _CRC.size:

@@ -17,7 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlds2buf.errors import MissingDependency, SourceFormatError
+from rlds2buf.core.budget import BUDGET, Tally
+from rlds2buf.errors import LimitExceeded, MissingDependency, SourceFormatError
 
 __all__ = ["TENSOR_DTYPES", "ChunkEncoder", "decode_tensor", "encode_varint", "tensor_dtype"]
 
@@ -190,15 +191,17 @@ def _literal(size: int) -> bytes:
     return encode_varint(size) + tag
 
 
-def decode_tensor(tensor: Any, *, delta_encoded: bool = False) -> np.ndarray:
+def decode_tensor(tensor: Any, *, delta_encoded: bool = False, tally: Tally | None = None) -> np.ndarray:
     """The array ``[rows, ...]`` of one tensor of a chunk.
 
     Args:
         tensor: a ``Tensor`` message of :mod:`rlds2buf.wire.reverb_messages`.
         delta_encoded: whether the chunk says so; each row of an integer tensor then holds the
             difference to the row before it.
+        tally: of the chunk; None: one of the tensor's own.
 
     Raises:
+        LimitExceeded: it would take too much memory.
         SourceFormatError: the bytes don't fit the shape, or the dtype is one we don't know.
         MissingDependency: no snappy codec is installed.
     """
@@ -210,11 +213,16 @@ def decode_tensor(tensor: Any, *, delta_encoded: bool = False) -> np.ndarray:
         return _decode_strings(tensor, shape)
     dtype = np.dtype(name)
     expected = math.prod(shape) * dtype.itemsize
+    excess = max(0, expected - len(tensor.tensor_content))
     codec = _snappy()
     try:
         # The length is looked at first, so that a damaged one is not allocated.
         found = codec.decompress_raw_len(tensor.tensor_content)
+        if found == expected:
+            (tally or Tally(BUDGET)).bytes(excess, f"a {name}{list(shape)} tensor")
         raw = codec.decompress_raw(tensor.tensor_content) if found == expected else b""
+    except LimitExceeded:
+        raise
     except Exception as cause:  # the codec's own error class is not importable in all its versions
         raise SourceFormatError(f"a tensor's bytes are not snappy: {cause}") from cause
     if found != expected:
@@ -235,8 +243,11 @@ def _encode_strings(column: np.ndarray) -> bytes:
 def _decode_strings(tensor: Any, shape: tuple[int, ...]) -> np.ndarray:
     count = math.prod(shape)
     content = tensor.tensor_content
+    plain = not content and len(tensor.string_val) == count
+    if not plain and count > len(content):  # each has a length, of a byte at least
+        raise SourceFormatError(f"a string tensor of {count} values in {len(content)} bytes")
     out = np.empty(count, object)
-    if not content and len(tensor.string_val) == count:
+    if plain:
         out[:] = list(tensor.string_val)
         return out.reshape(shape)
     lengths = []

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
+from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.errors import SourceFormatError
 from rlds2buf.wire.tfrecord import masked_crc, open_records
 
@@ -34,11 +35,13 @@ def is_gzip(path: str | os.PathLike[str]) -> bool:
         return file.read(2) == b"\x1f\x8b"
 
 
-def read_gzip_records(path: str | os.PathLike[str], start: int = 0, *, check_data: bool = True) -> Iterator[bytes]:
+def read_gzip_records(
+    path: str | os.PathLike[str], start: int = 0, *, check_data: bool = True, budget: Budget = BUDGET
+) -> Iterator[bytes]:
     """Yield the records of one file from number `start` to the end; those before are decompressed and dropped.
 
     Args, Raises: as :func:`rlds2buf.wire.tfrecord.read_records`; SourceFormatError also where the
-        compressed data are damaged.
+        compressed data are damaged; LimitExceeded where a record takes more than the `budget`.
     """
     name = os.fspath(path)
     number = 0
@@ -53,6 +56,7 @@ def read_gzip_records(path: str | os.PathLike[str], start: int = 0, *, check_dat
                     f"{name}: record {number}: the checksum of its length does not match; "
                     "the file is damaged, or not a TFRecord file"
                 )
+            budget.check_bytes(length, f"{name}: record {number}")
             record = _read(file, length, name, number)
             footer = _read(file, _FOOTER.size, name, number)
             if len(record) < length or len(footer) < _FOOTER.size:
