@@ -10,6 +10,7 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.room import require_room
 from rlds2buf.sources.detect import open_source
 from rlds2buf.sources.reverb_checkpoint import ReverbCheckpointSource
 from rlds2buf.wire.reverb_checkpoint import latest_checkpoint
@@ -60,6 +61,7 @@ def draw_items(uri: str, count: int, *, seed: int | None = None, **options: Any)
         SourceError: it can't be read, or is empty.
         ValueError: no such address.
     """
+    require_room(count * 8, f"batch_size: {count:,} items")
     if uri.startswith("reverb://"):
         options["num_items"] = count
     with open_source(uri, **options) as source:

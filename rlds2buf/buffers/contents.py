@@ -128,6 +128,8 @@ class Contents:
     def resize(self, capacity: int) -> None:
         """Take a new capacity, keeping the newest rows that fit."""
         store, remover = self.store, self.remover
+        slots = capacity if remover.unit == "rows" else max(capacity, store.num_rows)
+        store.require_room(slots)
         self.evict(remover.shrink(capacity, store, self.sampler.count))
         slots = capacity if remover.unit == "rows" else max(capacity, store.num_rows)
         self.relay(slots, in_memory if self.frozen else None)

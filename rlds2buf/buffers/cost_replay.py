@@ -21,6 +21,7 @@ from rlds2buf.core.agreement import same_columns
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.ragged import as_bytes
+from rlds2buf.core.room import room_for
 from rlds2buf.core.sample import Sample, SampleInfo, Transition
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.core.tensors import to_numpy
@@ -133,7 +134,9 @@ class CostReplay(Closed):
         extras = {**spec.extras, "cost": number}
         if "original_reward" in extras:
             raise ValueError("the name original_reward is taken: sampled batches have the unpenalised reward there")
-        self._build(StepSpec(spec.observation, spec.action, number, discount=None, extras=extras))
+        rows = StepSpec(spec.observation, spec.action, number, discount=None, extras=extras)
+        with room_for(f"size: {self.capacity:,} rows", self.capacity * rows.row_bytes):
+            self._build(rows)
 
     @property
     def penalty_coefficient(self) -> float:
@@ -308,6 +311,7 @@ class CostReplay(Closed):
         """Keep `size` steps per environment from now on, the newest ones of those that are there."""
         size = integer("size", size, 1)
         with self._lock:
+            self._store.require_room(size * self.num_envs)
             excess = len(self) - size * self.num_envs
             if excess > 0:
                 self._store.evict(excess)

@@ -55,9 +55,11 @@ class Drawing:
 
         Raises:
             NotEnoughItems: the buffer is empty, or without replacement smaller than `batch_size`.
+            TooLarge: memory has no room for it.
             ValueError: an argument is out of range.
         """
         batch_size = integer("batch_size", batch_size, 1)
+        self._reader.require_room(batch_size, request.view)
         with self.lock:
             self._contents.store.require_whole()
             draw, size = self._draw(rng, batch_size, request)
@@ -74,6 +76,7 @@ class Drawing:
         count, batch_size = integer("count", count, 1), integer("batch_size", batch_size, 1)
         if count == 1 or request.view.whole:
             return [self.one(rng, batch_size, request) for _ in range(count)]
+        self._reader.require_room(count * batch_size, request.view)
         with self.lock:
             self._contents.store.require_whole()
             drawn, chances = [], []

@@ -19,6 +19,7 @@ from rlds2buf.buffers.storage import RowStore
 from rlds2buf.buffers.units import DEFAULT_CAPACITY, Units
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.options import check_types
+from rlds2buf.core.room import room_for
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError
 from rlds2buf.views.goals import GoalMap
@@ -26,7 +27,7 @@ from rlds2buf.views.goals import GoalMap
 __all__ = ["empty_like", "make_circular", "make_hindsight", "make_hindsight_prioritized", "make_prioritized"]
 
 _FIRST_SLOTS = 1024
-_NOT_SAVED = {"capacity", "capacity_unit", "directory", "seed", "spec"}
+_NOT_SAVED = {"capacity", "capacity_unit", "directory", "durability", "seed", "spec"}
 """Arguments that are not among a saved buffer's options; one that names a directory would have it written."""
 
 
@@ -51,7 +52,7 @@ def make_circular(
             ``(observation space, action space)`` of Gymnasium's, of one environment: rewards are float32 then,
             and limits and finite sets are kept in ``buffer.spec``. Byte strings with ``FieldSpec.image`` are
             pictures kept as files, and decoded when sampled; arrays whose shape varies (None) are kept as they are.
-        capacity: how much it holds, at least 0.
+        capacity: how much it holds, at least 1 (MATLAB takes a MaxLength of 0 for buffers that hold nothing).
         capacity_unit: what `capacity` counts: ``"rows"`` (an episode of N rows takes N, an explicit
             transition one), ``"transitions"`` or ``"episodes"`` (these two grow their storage as
             needed; ``"episodes"`` takes whole episodes only), or ``"items"``.
@@ -80,6 +81,7 @@ def make_circular(
     Raises:
         SpecMismatch: a field is of a kind that can't be stored.
         SnapshotExists: `directory` holds something already.
+        TooLarge: a `capacity` that memory has no room for.
         ValueError: an argument is out of range.
         TypeError: an argument is of the wrong type, or a space has no fixed shape.
 
@@ -397,17 +399,18 @@ def _make(
     units: Units | None = None,
 ) -> Buffer:
     spec = step_spec(spec)
-    capacity = integer("capacity", capacity, 0)
+    capacity = integer("capacity", capacity, 1)
     check_durability(durability)
     units = units or Units()
     units.check_capacity_unit(capacity_unit)
     remover = WholeFifo(capacity, capacity_unit) if units.whole else Fifo(capacity, capacity_unit)
     slots = capacity if capacity_unit == "rows" else min(capacity, _FIRST_SLOTS)
-    drawn = sampler(slots)
-    home = None if directory is None else LiveFolder(Path(directory), durability=durability)
-    store = RowStore(spec, slots, home=home)
-    contents = Contents(store, remover, drawn)
-    units.prepare(contents)
+    with room_for(f"capacity: {slots:,} rows", slots * spec.row_bytes):
+        drawn = sampler(slots)
+        home = None if directory is None else LiveFolder(Path(directory), durability=durability)
+        store = RowStore(spec, slots, home=home)
+        contents = Contents(store, remover, drawn)
+        units.prepare(contents)
     return Buffer(
         spec,
         contents,

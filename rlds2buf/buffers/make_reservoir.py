@@ -15,6 +15,7 @@ from rlds2buf.buffers.spaces import step_spec
 from rlds2buf.buffers.storage import RowStore
 from rlds2buf.buffers.units import DEFAULT_CAPACITY, Units
 from rlds2buf.core.arguments import integer
+from rlds2buf.core.room import room_for
 from rlds2buf.core.spec import StepSpec
 
 __all__ = ["make_reservoir"]
@@ -49,7 +50,7 @@ def make_reservoir(
     Args:
         spec, storage_unit, item_length, count_hits, seed, directory, durability, view: as for
             :func:`make_circular`. (A log of the rows has a quarter more of them than is held.)
-        capacity: how many items it holds, at least 0.
+        capacity: how many items it holds, at least 1.
         capacity_unit: ``"items"``; for ``"timesteps"`` also ``"rows"`` or ``"transitions"``, and for
             ``"episodes"`` also ``"episodes"``, which mean the same.
 
@@ -73,14 +74,15 @@ def make_reservoir(
     if not units.whole and capacity_unit == "episodes":
         raise ValueError("a reservoir of timesteps can't count episodes; use storage_unit='episodes'")
     spec = step_spec(spec)
-    capacity = integer("capacity", capacity, 0)
+    capacity = integer("capacity", capacity, 1)
     check_durability(durability)
     remover = Reservoir(capacity, capacity_unit, seed=seed)
-    home = None if directory is None else LiveFolder(Path(directory), durability=durability)
     slots = log_slots(capacity)
-    store = RowStore(spec, slots, home=home)
-    contents = ReservoirContents(store, remover, ReservoirSampler(slots))
-    units.prepare(contents)
+    with room_for(f"capacity: {slots:,} rows", slots * spec.row_bytes):
+        home = None if directory is None else LiveFolder(Path(directory), durability=durability)
+        store = RowStore(spec, slots, home=home)
+        contents = ReservoirContents(store, remover, ReservoirSampler(slots))
+        units.prepare(contents)
     return Buffer(
         spec,
         contents,

@@ -19,6 +19,7 @@ from rlds2buf.buffers.tensors import Device
 from rlds2buf.core import forks, nest, shown
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.fields import TRUNCATED
+from rlds2buf.core.room import room_for
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.core.tensors import to_numpy
 from rlds2buf.errors import NotEnoughItems, ReplayError, SnapshotError
@@ -175,15 +176,16 @@ class OnPolicyBuffer(Closed):
         self._fields: dict[str, StepField] = {}
         self._columns: dict[str, list[np.ndarray]] = {}
         self._extras: dict[str, nest.Nest] = {}
-        self._new_field("observation", spec.observation)
-        self._new_field("action", spec.action)
-        number = number_field(spec)
-        for name in _NUMBERS:
-            self._new_field(name, number)
-        for name, structure in spec.extras.items():
-            if name not in self._fields:
-                self._new_field(name, structure, extra=True)
-        self._paths = Paths(self.num_envs, self.size, number.dtype)
+        with room_for(f"size: {self.capacity:,} rows", self.capacity * spec.row_bytes):
+            self._new_field("observation", spec.observation)
+            self._new_field("action", spec.action)
+            number = number_field(spec)
+            for name in _NUMBERS:
+                self._new_field(name, number)
+            for name, structure in spec.extras.items():
+                if name not in self._fields:
+                    self._new_field(name, structure, extra=True)
+            self._paths = Paths(self.num_envs, self.size, number.dtype)
 
     @property
     def capacity(self) -> int:

@@ -14,6 +14,7 @@ from rlds2buf.buffers.unpacking import Unpacker
 from rlds2buf.buffers.view import View
 from rlds2buf.core import nest
 from rlds2buf.core.fields import TERMINATED
+from rlds2buf.core.room import ROOM_ENOUGH, require_room
 from rlds2buf.core.sample import Trajectory, Transition
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.kernels.chain import CODE, finish, walk
@@ -22,6 +23,10 @@ from rlds2buf.views.transitions import sum_dtype
 
 __all__ = ["Reader", "discounted"]
 
+_PATH_BYTES = 16
+"""Of one step of a sequence, beside its fields: its slot, flags and mask."""
+_N_STEP_BYTES = 48
+"""Of one step of an n-step return: its slot, reward and discount, and the products of them."""
 _NO_LINKS = np.zeros(0, np.int64)
 
 
@@ -37,11 +42,26 @@ class Reader:
         self.store = store
         self.unpack = Unpacker(store.spec)
         self._before = Predecessors(store)
+        following = sum(field.row_bytes for path, field in store.spec.fields() if path[0] == "observation")
+        self._step_bytes = store.spec.row_bytes + following + _PATH_BYTES
         self._layout = -1
         self._plans: dict[tuple[bool, int, tuple[int, ...] | None], _Plan] = {}
         nests = {name: getattr(store.spec, name) for name in ("observation", "action", "reward", "discount", "extras")}
         nests["next_observation"] = store.spec.observation
         self._builders = [(name, _builder(skeleton)) for name, skeleton in nests.items()]
+
+    def require_room(self, count: int, view: View) -> None:
+        """Refuse a batch of `count` items that memory can't hold.
+
+        Raises:
+            TooLarge: it can't; the message names the arguments and the bytes.
+        """
+        name, steps, each = "n_step", view.n_step, _N_STEP_BYTES
+        if view.sequence_length is not None:
+            name, steps, each = "sequence_length", view.sequence_length + view.burn_in, self._step_bytes
+        size = count * (steps * each + self._step_bytes)
+        if size > ROOM_ENOUGH:
+            require_room(size, f"{name if steps >= count else 'batch_size'}: {count:,} items of {steps:,} steps each")
 
     def transitions(self, slots: np.ndarray, gamma: float = 1.0) -> Transition:
         """One-step transitions from rows ``slots [B] int64``."""

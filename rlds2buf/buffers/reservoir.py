@@ -167,6 +167,7 @@ class ReservoirContents(Contents):
             ReplayError: as :meth:`refuse_resize` says.
         """
         self.refuse_resize(capacity)
+        self.store.require_room(log_slots(capacity))
         choice, count = self.choice, self.places.count
         places = choice.resize(capacity, count)
         if self.frozen:

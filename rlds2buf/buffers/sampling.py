@@ -86,6 +86,7 @@ class Sampling:
         Raises:
             NotEnoughItems: the buffer is empty, or without replacement smaller than `batch_size`.
             ReplayError: a picture is damaged.
+            TooLarge: the batch does not fit into the memory that is free.
             ValueError: an argument is out of range.
         """
         view = self._view.changed(n_step, gamma, sequence_length, burn_in, initial_state, state, decode)
@@ -189,6 +190,7 @@ class Sampling:
         """
         wanted = as_keys(keys)
         view = self._view.changed(n_step, gamma, sequence_length, burn_in, initial_state, state, decode)
+        self._reader.require_room(len(wanted), view)
         with self._lock:
             self._contents.store.require_whole()
             held = self._contents.holds(wanted)

@@ -18,6 +18,7 @@ from rlds2buf.buffers.blobs import OBJECT, held_bytes, is_blob, move_rows, piece
 from rlds2buf.buffers.live_blobs import LiveBlobs
 from rlds2buf.buffers.vocabulary import SavedTexts, Vocabulary
 from rlds2buf.core.fields import CONTINUE, FINAL_ROW, FLAG_FIELDS
+from rlds2buf.core.room import room_for
 from rlds2buf.core.rows import IS_FIRST, IS_LAST, IS_TERMINAL, OWN_NEXT, column_name
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import TooLarge
@@ -55,7 +56,7 @@ def in_memory(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         return np.empty(shape, dtype)
     except (MemoryError, ValueError) as cause:
         size = math.prod(shape) * dtype.itemsize
-        raise TooLarge(f"a capacity of {shape[0]:,} rows: {name} alone would take {size:,} bytes of memory") from cause
+        raise TooLarge(f"capacity: {shape[0]:,} rows of {name} alone would take {size:,} bytes of memory") from cause
 
 
 class RowStore:
@@ -310,6 +311,16 @@ class RowStore:
         self.columns[i] = moves[0][1]
         if self.own is not None and k >= 0:
             self.own[k] = moves[1][1]
+
+    def require_room(self, slots: int) -> None:
+        """Refuse before anything is changed what :meth:`relay` would have no memory for.
+
+        Raises:
+            TooLarge: the system has none for so many rows.
+        """
+        widest = max((field.row_bytes for field in self.fields), default=0) if self.allocate is in_memory else 0
+        with room_for(f"capacity: {slots:,} rows", slots * self.spec.row_bytes):
+            np.empty(slots * max(widest, 8), np.uint8)  # a column, of numbers of rows if no other; given back at once
 
     def relay(self, slots: int, *, allocate: Allocator | None = None) -> None:
         """Move all rows into `slots` new slots (at least as many as rows), the oldest to slot 0.

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from rlds2buf.cli.wording import as_options
-from rlds2buf.errors import EpisodeError, ReplayError, Rlds2bufError, SinkError, SnapshotError, SourceError
+from rlds2buf.errors import EpisodeError, ReplayError, Rlds2bufError, SinkError, SnapshotError, SourceError, TooLarge
 
 __all__ = ["BUG", "INTERRUPTED", "INVALID", "MEANINGS", "TERMINATED", "USAGE", "as_json", "exit_code", "message"]
 
@@ -38,6 +38,7 @@ _BY_CLASS: tuple[tuple[type[BaseException], int], ...] = (
     (SourceError, 3),
     (SinkError, 4),
     (SnapshotError, 5),
+    (TooLarge, USAGE),
     (ReplayError, 5),
     (click.UsageError, USAGE),
     (click.Abort, INTERRUPTED),

@@ -21,7 +21,7 @@ _OTHERS: Final = (
 ).split()
 
 OWN: Final[dict[str, tuple[str, ...]]] = {
-    "sample": ("n_step", "gamma", "sequence_length"),
+    "sample": ("batch_size", "n_step", "gamma", "sequence_length"),
     "push": ("n_step", "gamma", "sequence_length", "stride", "chunk_length", "pattern", "policy_info", "timeout"),
     "serve": tuple(
         "n_step gamma sequence_length stride chunk_length pattern policy_info max_size max_times_sampled "

@@ -212,7 +212,8 @@ def test_holds_all_of_its_capacity(capacity: int) -> None:
 
 
 def test_capacity_none() -> None:
-    buffer = rlds2buf.make_reservoir(SPEC, 0)
+    buffer = rlds2buf.make_reservoir(SPEC, 1)
+    buffer.resize(0)
     assert len(buffer.add(episode(0, 5))) == 4
     assert len(buffer) == 0 and buffer.stats()["evicted"] == 4
     buffer.check_valid()

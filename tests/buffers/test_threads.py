@@ -185,7 +185,7 @@ def test_resize_clear_and_save_beside_a_writer_and_samplers(tmp_path: Path) -> N
         loaded.check_valid()
         check_transitions(loaded.all())
         if i % 3 == 0:
-            other = rlds2buf.make_circular(SPEC, 0)
+            other = rlds2buf.make_circular(SPEC, 1)
             state = buffer.state_dict()
             other.resize(state["capacity"])
             other.load_state_dict(state)
