@@ -52,6 +52,7 @@ class ConvertReport:
         issues: the first findings that episodes were left out for.
         warnings: what should be known of the source before its data are used, of weights that only order them, and
             of what earlier runs had left at the target.
+        notes: what should be known of the output: where it is, if not at the path given, and its id.
         seconds: of this run, without opening source and sink.
         resumed: episodes of `read` that an earlier run had dealt with; they are in the counts.
     """
@@ -69,6 +70,7 @@ class ConvertReport:
     seconds: float = 0.0
     resumed: int = 0
     warnings: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
 
     def __repr__(self) -> str:
         rows = [
@@ -150,6 +152,7 @@ class ConvertReport:
             "seconds": self.seconds,
             "resumed": self.resumed,
             "warnings": self.warnings,
+            "notes": self.notes,
         }
 
 
@@ -277,6 +280,7 @@ class _Conversion:
             self.sink.flush()
             self.sink.commit()
             self.report.lost = dict(self.sink.lost())
+            self.report.notes = list(self.sink.notes)
         except BaseException as error:
             self.report.check()
             error.report = self.report  # type: ignore[attr-defined]  # documented on convert()

@@ -7,7 +7,7 @@ import errno
 import socket
 import sys
 import types
-from typing import Any
+from typing import Any, Final
 
 from rlds2buf.errors import SinkError
 from rlds2buf.push import PushReport, push
@@ -17,14 +17,21 @@ from rlds2buf.sinks.reverb_tables import TableSpec
 from rlds2buf.sources.base import Source
 from rlds2buf.sources.detect import open_source
 
-__all__ = ["Serving", "serve", "table_of"]
+__all__ = ["OPEN_TO_ALL", "Serving", "serve", "table_of"]
+
+OPEN_TO_ALL: Final = (
+    "Reverb has neither authentication nor encryption, and its server listens on every network interface: whoever "
+    "reaches the port can read, change and empty the table. Keep it behind a firewall."
+)
+"""Its address is fixed: the C++ server binds ``[::]``, and takes only a port."""
 
 
 class Serving:
     """A running server; a context manager that stops it.
 
     Attributes:
-        address: ``localhost:port``.
+        address: ``localhost:port``, for clients on this machine.
+        listens: ``[::]:port``, what the server is bound to: every network interface.
         port: the same port.
         table: the table's settings.
         report: of the push that filled the table.
@@ -35,6 +42,7 @@ class Serving:
         self._server = server
         self.port: int = server.port
         self.address = f"localhost:{server.port}"
+        self.listens = f"[::]:{server.port}"
         self.table = table
         self.report = report
         self.checkpoint = checkpoint
@@ -49,6 +57,8 @@ class Serving:
         """As plain JSON values."""
         return {
             "address": self.address,
+            "listens": self.listens,
+            "warning": OPEN_TO_ALL,
             "table": self.table.name,
             "checkpoint": self.checkpoint,
             "push": self.report.to_json(),
@@ -72,6 +82,8 @@ def serve(
     **options: Any,
 ) -> Serving:
     """Start a real Reverb server with a table shaped by a dataset, and fill it.
+
+    Reverb's server listens on every network interface, without authentication; it can't be told otherwise.
 
     Args:
         source: a Source, or whatever :func:`rlds2buf.open_source` takes.

@@ -142,6 +142,7 @@ def _print(report: ConvertReport) -> None:
     print_table("written", rows)
     print_table("left out (episodes, by rule)", [(rule, number(n)) for rule, n in report.rejected.most_common()])
     print_table("changed (by rule)", [(rule, number(n)) for rule, n in report.repaired.most_common()])
+    print_table("notes", [(note,) for note in report.notes])
     print_table("not held by the output's format", by_reason(report.lost))
     for issue in report.issues:
         click.echo(f"  {as_options(str(issue))}")

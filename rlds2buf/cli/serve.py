@@ -30,7 +30,7 @@ __all__ = ["command"]
 @source_arguments
 @table_options
 @pattern_options
-@click.option("--port", type=int, help="Where to listen.  [default: any free port]")
+@click.option("--port", type=int, help="Port to listen on, on every network interface.  [default: any free port]")
 @click.option("--checkpoint", metavar="DIR", help="Load Reverb's latest checkpoint in DIR first, and write one.")
 @invalid_option
 @nonfinite_flag
@@ -47,7 +47,7 @@ def command(
 
     Needs dm-reverb: pip install 'rlds2buf[server]'.
     """
-    from rlds2buf.serve import serve, table_of
+    from rlds2buf.serve import OPEN_TO_ALL, serve, table_of
 
     with open_source(source, how) as opened:
         serving = serve(opened, table_of(**settings), progress=True, **items, **choices)
@@ -60,6 +60,8 @@ def command(
             print_table("columns", list(serving.report.columns.items()))
             if serving.checkpoint:
                 click.echo(f"checkpoint {serving.checkpoint}")
+            click.echo(f"warning: {OPEN_TO_ALL}")
+            click.echo(f"listening on {serving.listens}, that is on every network interface")
             click.echo(f"serving table {serving.table.name} at {serving.address}; Ctrl-C ends it")
         sys.stdout.flush()
         while True:

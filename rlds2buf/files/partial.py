@@ -18,7 +18,7 @@ from rlds2buf.files.durable import replace_text, sync_file, sync_folder
 from rlds2buf.files.local_path import refuse_address
 from rlds2buf.files.renaming import exchange, rename_new
 
-__all__ = ["PartialFolder", "plain_json"]
+__all__ = ["PartialFolder", "is_empty_folder", "plain_json"]
 
 _JOURNAL = "journal.json"
 _LOCK = "lock"
@@ -177,7 +177,7 @@ class PartialFolder:
 
     def _why_not(self) -> str | None:
         """Why nothing may come to the target; None if it may."""
-        if not os.path.lexists(self.target):
+        if not os.path.lexists(self.target) or is_empty_folder(self.target):
             return None
         if not self._overwrite:
             return "is there already; choose another name or overwrite it"
@@ -351,6 +351,8 @@ class PartialFolder:
         self.require_replaceable()
         # By its number it is known again at the target, whatever is in its own place then.
         self._write_journal(self._state, publishing=os.lstat(part).st_ino)
+        if is_empty_folder(self.target):
+            self.target.rmdir()
         if not os.path.lexists(self.target):
             rename_new(part, self.target)
         elif not part.is_dir():
@@ -411,6 +413,14 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def is_empty_folder(path: Path) -> bool:
+    """Whether it is a folder with nothing in it, and no link to one, so that nothing is lost in its place."""
+    try:
+        return path.is_dir() and not path.is_symlink() and next(path.iterdir(), None) is None
+    except OSError:
+        return False
 
 
 def plain_json(values: Mapping[str, Any]) -> dict[str, Any]:

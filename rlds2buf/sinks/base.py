@@ -28,11 +28,13 @@ class Sink(abc.ABC):
         takes_encoded_images: whether it would rather have pictures as the files they are (JPEG, PNG)
             than as pixels, where the source can give them so.
         found: after :meth:`open`, sentences on what earlier runs had left at the target, and what became of it.
+        notes: what its caller should know of the output once it is committed: a name that was changed, an id.
     """
 
     name: str
     found: Sequence[str] = ()
     takes_encoded_images: ClassVar[bool] = False
+    notes: Sequence[str] = ()
 
     def expect(self, episodes: int | None) -> None:
         """Before :meth:`open`: about how many episodes will come, if that is known; what is written is the same."""
@@ -44,6 +46,11 @@ class Sink(abc.ABC):
         Only offered where nothing is done to the episodes on their way.
         """
         return False
+
+    @classmethod
+    def usual_target(cls, path: str) -> tuple[str, str | None]:
+        """Where the output goes whose path was given, and why, if that is elsewhere."""
+        return path, None
 
     @abc.abstractmethod
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:

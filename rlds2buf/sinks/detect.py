@@ -97,5 +97,7 @@ def _of_path(path: str, to: str, options: dict[str, Any]) -> Sink:
             offered = ", ".join(sorted(known - {"overwrite", "resume"})) or "none"
             raise TypeError(f"{to} takes no option {option!r}; its options: {offered}")
     check_types(cls, options)
-    sink: Sink = cls(path, **options)
+    where, why = cls.usual_target(path)
+    sink: Sink = cls(where, **options)
+    sink.notes = (why,) if why else ()
     return sink

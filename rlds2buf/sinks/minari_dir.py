@@ -23,7 +23,7 @@ from rlds2buf.sinks.hdf5_file import Hdf5Writer, create_hdf5
 from rlds2buf.sinks.space_json import TextRange, has_pictures, space_json
 from rlds2buf.sinks.spooled import OPEN_END, SpooledSink, check_texts, clash, field_fault, is_plain_name
 
-__all__ = ["MinariDirSink"]
+__all__ = ["MinariDirSink", "place_of"]
 
 _FILE = "main_data.hdf5"
 _METADATA = "metadata.json"
@@ -33,6 +33,9 @@ _MAX_ATTRIBUTE = 60_000
 """Bytes; HDF5 takes attributes of up to 64 KiB."""
 
 _ID = re.compile(r"([-_\w]+/)*[-_\w]+-v\d+")
+_VERSIONED = re.compile(r"-v\d+$")
+_NAMESPACE = "namespace_metadata.json"
+_ROOT_NAME = re.compile("minari|data|out", re.IGNORECASE)
 _VERSION, _PICTURE_VERSION = "0.5.0", "0.5.4"
 """What Minari has to be to read the dataset; before the latter it takes every picture for a JPEG."""
 
@@ -46,10 +49,13 @@ class MinariDirSink(SpooledSink):
         DST/data/main_data.hdf5    episode_0/{observations, actions, rewards, terminations, truncations, infos}
 
     ``minari.MinariDataset(DST / "data")`` opens it anywhere, ``minari.load_dataset(id)`` where DST is
-    ``$MINARI_DATASETS_PATH/<id>``.  An episode of N rows becomes N observations and infos, and N - 1
-    actions, rewards and flags.  Dicts and tuples nest as they are; pictures are stored as pixels, not
-    as JPEG, so that nothing is lost.  Extras are infos: those in ``extras["infos"]`` under their own
-    names, so are others.  An episode's metadata are the attributes of its group.
+    ``$MINARI_DATASETS_PATH/<id>``.  What lies between that folder and DST is its namespace, and gets a
+    ``namespace_metadata.json``, so that Minari lists it; :func:`place_of` says how far up that goes.
+
+    An episode of N rows becomes N observations and infos, and N - 1 actions, rewards and flags.  Dicts and
+    tuples nest as they are; pictures are stored as pixels, not as JPEG, so that nothing is lost.  Extras are
+    infos: those in ``extras["infos"]`` under their own names, so are others.  An episode's metadata are the
+    attributes of its group.
 
     What such a dataset has no place for is listed by :meth:`lost`: discounts other than 1 and 0 at a
     terminal, the final row's action and reward if they aren't zeros, metadata larger than 60 kB,
@@ -57,7 +63,7 @@ class MinariDirSink(SpooledSink):
 
     Args:
         path: the folder to make.
-        dataset_id: ``namespace/name-v0``; from the path if None.
+        dataset_id: ``namespace/name-v0``; from the path if None (:func:`place_of`).
         author, author_email, algorithm_name, code_permalink, description: what is kept with the dataset.
         env_spec: the environment, as ``gymnasium.envs.registration.EnvSpec.to_json`` gives it.
         overwrite: replace a Minari dataset that is there.
@@ -86,7 +92,8 @@ class MinariDirSink(SpooledSink):
         overwrite: bool = False,
         resume: bool = False,
     ) -> None:
-        dataset_id = _usual_id(Path(path)) if dataset_id is None else dataset_id
+        self._root, usual_id = place_of(Path(path))
+        dataset_id = usual_id if dataset_id is None else dataset_id
         if not _ID.fullmatch(dataset_id):
             raise ValueError(f"dataset_id must be like namespace/name-v0, got {dataset_id!r}")
         if env_spec is not None:
@@ -106,6 +113,32 @@ class MinariDirSink(SpooledSink):
         self._infos: dict[str, nest.Path] = {}
         self._texts: dict[str, TextRange] = {}
         self._episodes = self._steps = 0
+
+    @classmethod
+    def usual_target(cls, path: str) -> tuple[str, str | None]:
+        """A new folder is called NAME-vN: others make Minari's listing of local datasets fail."""
+        target = Path(path)
+        known = os.path.lexists(target) or os.path.lexists(_part_of(target))
+        if known or _VERSIONED.search(target.name):
+            return path, None
+        named = target.with_name(f"{target.name}-v0")
+        return str(named), f"written as {named}: the names of Minari's datasets end in a version"
+
+    def commit(self) -> None:
+        """Move the dataset to its place, and mark the folders above it, up to the root, as namespaces."""
+        super().commit()
+        where = Path(os.path.abspath(self.name))
+        if not _VERSIONED.search(where.name):
+            why = "its name does not end in a version, which makes Minari's listing of local datasets fail"
+            self.notes = (*self.notes, f"{self.name}: {why}: rename it to {where.name}-v0 to keep it there")
+        identity = self.options["dataset_id"]
+        if (self._root / identity) != where:
+            return
+        self.notes = (*self.notes, f"Minari's id is {identity}, where MINARI_DATASETS_PATH is {self._root}")
+        for folder in where.parents:
+            if folder == self._root:
+                break
+            _mark_namespace(folder)
 
     def plan(self, spec: StepSpec) -> dict[str, FieldSpec]:
         self._fields, self._infos, self._texts = {}, {}, {}
@@ -331,18 +364,56 @@ def _bytes_of(value: Any) -> int:
     return value.nbytes if isinstance(value, np.ndarray) else len(value) * (4 if isinstance(value, str) else 1)
 
 
-def _usual_id(path: Path) -> str:
-    """The id under which ``load_dataset`` finds it, as far as the path tells."""
-    root = Path(os.environ.get("MINARI_DATASETS_PATH") or Path("~/.minari/datasets").expanduser())
+def place_of(path: Path) -> tuple[Path, str]:
+    """The folder of all datasets that a dataset's path is in, and its id there, as far as the path tells.
+
+    The folder is the first of these that there is:
+
+    1. what an interrupted run at this path went by;
+    2. ``$MINARI_DATASETS_PATH``, or ``~/.minari/datasets``, if the path is below it;
+    3. the one above all parents that have a ``namespace_metadata.json``;
+    4. the one above the parent, if that is yet to be made, and not called as if it were for all datasets;
+    5. the parent.
+    """
     whole = Path(os.path.abspath(path))
-    try:
-        parts = whole.relative_to(os.path.abspath(root)).parts
-    except ValueError:
-        parts = whole.parts[-1:]
-    names = [re.sub(r"[^-\w]", "_", part) for part in parts] or ["dataset"]
-    if not re.search(r"-v\d+$", names[-1]):
+    known = _interrupted_id(whole)
+    root = Path(os.path.abspath(os.environ.get("MINARI_DATASETS_PATH") or Path("~/.minari/datasets").expanduser()))
+    if known is not None:
+        return whole.parents[known.count("/")], known
+    if root not in whole.parents:
+        root = whole.parent
+        while (root / _NAMESPACE).is_file() and root != root.parent:
+            root = root.parent
+        if root == whole.parent and not root.exists() and not _ROOT_NAME.search(root.name):
+            root = root.parent
+    names = [re.sub(r"[^-\w]", "_", part) for part in whole.relative_to(root).parts]
+    if not _VERSIONED.search(names[-1]):
         names[-1] += "-v0"
-    return "/".join(names)
+    return root, "/".join(names)
+
+
+def _part_of(target: Path) -> Path:
+    return target.parent / f".{target.name}.partial"
+
+
+def _interrupted_id(target: Path) -> str | None:
+    try:
+        journal = parse_json((_part_of(target) / "journal.json").read_text(encoding="utf-8"))
+        found = journal["provenance"]["options"]["dataset_id"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return found if isinstance(found, str) and _ID.fullmatch(found) else None
+
+
+def _mark_namespace(folder: Path) -> None:
+    """As Minari's create_namespace does; what is there stays."""
+    try:
+        with open(folder / _NAMESPACE, "x", encoding="utf-8") as file:
+            file.write("{}")
+    except FileExistsError:
+        pass
+    except OSError as cause:
+        raise SinkError(f"{folder / _NAMESPACE}: {cause.strerror or cause}") from cause
 
 
 def _check_env_spec(text: str) -> None:

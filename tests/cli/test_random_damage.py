@@ -82,7 +82,7 @@ def rllib(path: Path) -> None:
 
 MAKERS: dict[str, tuple[str, Make]] = {
     "rlds": ("set", lambda path: convert(episodes(), path, to="rlds")),
-    "minari": ("set", lambda path: convert(numbers(), path, to="minari")),
+    "minari": ("set-v0", lambda path: convert(numbers(), path, to="minari")),
     "minari-arrow": ("set", lambda path: write_arrow(path, [arrow_columns(4), arrow_columns(6, 1)])),
     "rllib": ("batches.json", rllib),
     "tf-example": ("a.tfrecord", lambda path: write_records(path, step_records([3, 4]))),

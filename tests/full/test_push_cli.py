@@ -246,6 +246,16 @@ class TestServe:
         assert reverb.Client(address).server_info()["replay"].current_size == 100
         assert self.end(process)[0] == 0
 
+    def test_says_what_it_listens_on(self):
+        process, line = self.begin(CARTPOLE, "--json")
+        found = json.loads(line)
+        port = int(found["address"].rpartition(":")[2])
+        bound = [row.split()[1] for name in ("tcp", "tcp6") for row in open(f"/proc/net/{name}").readlines()[1:]]
+        (address,) = {one.partition(":")[0] for one in bound if one.endswith(f":{port:04X}")} & {"0" * 8, "0" * 32}
+        assert set(address) == {"0"}  # every interface, as it says
+        assert found["listens"] == f"[::]:{port}" and "neither authentication nor encryption" in found["warning"]
+        assert self.end(process)[0] == 0
+
     def test_what_can_not_be_served(self, capsys):
         assert run(capsys, "serve", "nothing-there").code == 3
         assert run(capsys, "serve", HOPPER, "--samples-per-insert", "3").code == 2

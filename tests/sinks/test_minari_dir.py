@@ -14,11 +14,13 @@ import minari
 import numpy as np
 import pytest
 from gymnasium import spaces
+from minari import namespace
 
 from rlds2buf import Episode, SinkError, SnapshotError, SnapshotExists, SpecMismatch, convert, open_source, spec_of
 from rlds2buf.core import nest
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.sinks.base import Sink
+from rlds2buf.sinks.detect import open_sink
 from rlds2buf.sinks.minari_dir import MinariDirSink
 from rlds2buf.sinks.space_json import TextRange, space_json
 from rlds2buf.sources.spaces import space_specs
@@ -433,3 +435,75 @@ def test_what_was_known_of_the_dataset_travels(tmp_path: Path) -> None:
     assert found.env_spec == gymnasium.spec("CartPole-v1") and found.id == "again-v0"
     kept = json.loads((tmp_path / "again-v0" / "data" / "metadata.json").read_text())
     assert (kept["author"], kept["description"]) == (["me"], "another")
+
+
+class TestPlace:
+    """Where a dataset goes, so that Minari lists it."""
+
+    def listed(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        monkeypatch.setenv("MINARI_DATASETS_PATH", str(root))
+        return list(minari.list_local_datasets())
+
+    @pytest.mark.parametrize("told", [False, True])
+    def test_a_namespace(self, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        if told:
+            monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+        report = convert([make(4)], tmp_path / "mujoco" / "hop-v0", to="minari")
+        assert json.loads((tmp_path / "mujoco" / "namespace_metadata.json").read_text()) == {}
+        assert self.listed(tmp_path, monkeypatch) == ["mujoco/hop-v0"]
+        assert minari.load_dataset("mujoco/hop-v0").spec.namespace == "mujoco"
+        assert namespace.list_local_namespaces() == ["mujoco"]
+        assert report.notes == [f"Minari's id is mujoco/hop-v0, where MINARI_DATASETS_PATH is {tmp_path}"]
+
+    def test_namespaces_in_namespaces(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+        (tmp_path / "top").mkdir()
+        (tmp_path / "top" / "namespace_metadata.json").write_text('{"description": "mine"}')
+        convert([make(4)], tmp_path / "top" / "b" / "hop-v0", to="minari")
+        monkeypatch.delenv("MINARI_DATASETS_PATH")
+        convert([make(4)], tmp_path / "top" / "b" / "hop-v1", to="minari")  # told by the namespaces' own files
+        assert self.listed(tmp_path, monkeypatch) == ["top/b/hop-v0", "top/b/hop-v1"]
+        assert namespace.get_namespace_metadata("top") == {"description": "mine"}
+
+    def test_no_namespace(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        convert([make(4)], tmp_path / "hop-v0", to="minari")
+        convert([make(4)], tmp_path / "minari-sets" / "hop-v0", to="minari")
+        assert self.listed(tmp_path / "minari-sets", monkeypatch) == ["hop-v0"]
+        assert not list(tmp_path.rglob("namespace_metadata.json"))
+
+    def test_a_name_without_a_version(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        report = convert([make(4)], tmp_path / "hop", to="minari")
+        assert report.sink == str(tmp_path / "hop-v0") and not (tmp_path / "hop").exists()
+        assert "written as" in report.notes[0] and "end in a version" in report.notes[0]
+        assert self.listed(tmp_path, monkeypatch) == ["hop-v0"]
+        with pytest.raises(SnapshotExists, match="hop-v0"):
+            convert([make(4)], tmp_path / "hop", to="minari")
+
+    def test_an_unfinished_run_of_version_0_1_0_keeps_its_name_and_id(self, tmp_path: Path) -> None:
+        target = tmp_path / "new" / "hop"
+        sink = MinariDirSink(target, dataset_id="hop-v0", resume=True)  # as it called it, whatever the parent
+        sink.open(spec_of(make(4)), {})
+        sink.checkpoint({"read": 0})
+        sink.abort()
+        again = open_sink(target, to="minari", resume=True)
+        again.open(spec_of(make(4)), {})
+        assert again.resumed() == {"read": 0} and again.name == str(target)
+        again.write(make(4))
+        again.commit()
+        assert (target / "data").is_dir() and "rename it to hop-v0" in again.notes[0]
+
+
+@pytest.mark.parametrize("to", ["buffer", "rlds", "minari", "d4rl", "reverb-checkpoint"])
+def test_an_empty_folder_is_a_fine_target(to: str, tmp_path: Path) -> None:
+    target, flat = tmp_path / "set-v0", make(4, observation=np.arange(4))
+    target.mkdir()
+    report = convert([flat], target, to=to)
+    assert report.sink == str(target) and (target.is_file() if to == "d4rl" else any(target.iterdir()))
+    link = tmp_path / "link-v0"
+    (tmp_path / "empty").mkdir()
+    link.symlink_to(tmp_path / "empty")
+    if to != "reverb-checkpoint":  # it writes into the folder that is there
+        with pytest.raises(SnapshotExists):
+            convert([flat], link, to=to)
+    with pytest.raises(SnapshotExists):
+        convert([flat], target, to=to)
