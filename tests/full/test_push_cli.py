@@ -250,7 +250,8 @@ class TestServe:
         process, line = self.begin(CARTPOLE, "--json")
         found = json.loads(line)
         port = int(found["address"].rpartition(":")[2])
-        bound = [row.split()[1] for name in ("tcp", "tcp6") for row in open(f"/proc/net/{name}").readlines()[1:]]
+        tables = [Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6")]
+        bound = [row.split()[1] for table in tables for row in table.splitlines()[1:]]
         (address,) = {one.partition(":")[0] for one in bound if one.endswith(f":{port:04X}")} & {"0" * 8, "0" * 32}
         assert set(address) == {"0"}  # every interface, as it says
         assert found["listens"] == f"[::]:{port}" and "neither authentication nor encryption" in found["warning"]
