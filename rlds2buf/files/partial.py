@@ -418,7 +418,7 @@ def _remove(path: Path) -> None:
 def is_empty_folder(path: Path) -> bool:
     """Whether it is a folder with nothing in it, and no link to one, so that nothing is lost in its place."""
     try:
-        return path.is_dir() and not path.is_symlink() and next(path.iterdir(), None) is None
+        return not os.path.islink(path) and not os.listdir(path)
     except OSError:
         return False
 
