@@ -161,7 +161,7 @@ class EmptyEpisode(EpisodeError):
 class FilteredOut(EpisodeError):
     """Nothing is wrong with the episode: a filter that was asked for leaves it out.
 
-    :meth:`Source.read <rlds2buf.sources.base.Source.read>` yields it in the episode's place, so that
+    :meth:`Source.read <rlds2buf.io.source.Source.read>` yields it in the episode's place, so that
     it is counted; iterating a source passes over it.  Its rule names the filter.
     """
 

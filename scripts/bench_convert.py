@@ -47,7 +47,7 @@ from bench_read import ACTION, LENGTH, OBSERVATION, write_d4rl
 
 import rlds2buf
 from rlds2buf import Episode, EpisodeBatch
-from rlds2buf.sinks.rlds_dir import RldsDirSink
+from rlds2buf.formats.rlds.sink import RldsDirSink
 
 BUILDER_BAR, COPY_BAR = 20.0, 0.5
 Pass = Callable[[], float]

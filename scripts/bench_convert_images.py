@@ -35,10 +35,10 @@ from bench_read import delimited
 from PIL import Image
 
 import rlds2buf
-from rlds2buf.sources.rlds_dir import RldsDirSource
-from rlds2buf.wire.example import parse_example
-from rlds2buf.wire.tfrecord import frame, read_records
-from rlds2buf.wire.turbo_images import turbo_decoder
+from rlds2buf.codecs.images.turbo import turbo_decoder
+from rlds2buf.codecs.tfrecord.example import parse_example
+from rlds2buf.codecs.tfrecord.frames import frame, read_records
+from rlds2buf.formats.rlds.source import RldsDirSource
 
 SPEED_BAR = 1.5
 PICTURES = [f"image_{i}" for i in range(4)]

@@ -36,7 +36,7 @@ import numpy as np
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import rlds2buf
-from rlds2buf.sources.base import Source
+from rlds2buf.io.source import Source
 
 ROWS = 1000
 BARS = {"TF-Agents": 50.0, "TrajectoryWriter": 8.0, "StructuredWriter": 3.0}
@@ -142,11 +142,11 @@ class Bench:
         return lambda: rlds2buf.push(source, self.address, table).items
 
     def prebuilt(self, episodes: int) -> Callable[[], int]:
-        from rlds2buf.sinks.reverb_keys import keys_of
-        from rlds2buf.sinks.reverb_requests import RequestBuilder
-        from rlds2buf.sinks.reverb_trajectories import TrajectoryPattern
-        from rlds2buf.wire.reverb_insert import InsertStream
-        from rlds2buf.wire.reverb_items import ItemEncoder
+        from rlds2buf.formats.reverb.item_keys import keys_of
+        from rlds2buf.formats.reverb.patterns.trajectories import TrajectoryPattern
+        from rlds2buf.formats.reverb.protocol.insert_stream import InsertStream
+        from rlds2buf.formats.reverb.protocol.item_encoder import ItemEncoder
+        from rlds2buf.formats.reverb.request_builder import RequestBuilder
 
         source, pattern = Episodes(episodes), TrajectoryPattern()
         requests: list[Any] = []

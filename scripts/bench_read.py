@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 import rlds2buf
-from rlds2buf.sources.rlds_dir import RldsDirSource
-from rlds2buf.wire.tfrecord import frame
+from rlds2buf.codecs.tfrecord.frames import frame
+from rlds2buf.formats.rlds.source import RldsDirSource
 
 OBSERVATION, ACTION, LENGTH = 17, 6, 1000
 CORE = "tensorflow_datasets.core.features"

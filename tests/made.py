@@ -24,7 +24,7 @@ import pytest
 from PIL import Image
 
 from tests.data import DATA
-from tests.sources.rlds_folder import CORE, features_dict, rlds, tensor, write_folder
+from tests.formats.rlds.folder import CORE, features_dict, rlds, tensor, write_folder
 
 MADE = Path(tempfile.gettempdir()) / f"rlds2buf-made-{os.getpid()}-{secrets.token_hex(4)}"
 """Where they lie; the folder is there while tests run."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlds2buf.buffers.incoming import Block
-from rlds2buf.buffers.priorities import checked_priorities
+from rlds2buf.buffers.add.intake import Block
+from rlds2buf.buffers.select.prioritized import checked_priorities
 from rlds2buf.core.episode_batch import EpisodeBatch
 
 if TYPE_CHECKING:

@@ -11,22 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from rlds2buf.buffers import adding
-from rlds2buf.buffers.allowed import Allowed
-from rlds2buf.buffers.closed import Closed
-from rlds2buf.buffers.contents import Contents
-from rlds2buf.buffers.drawing import Drawing
-from rlds2buf.buffers.goal_settings import GoalSettings
-from rlds2buf.buffers.hindsight import Hindsight
-from rlds2buf.buffers.incoming import Intake
+from rlds2buf.buffers.add.allowed import Allowed
+from rlds2buf.buffers.add.intake import Intake
+from rlds2buf.buffers.contents.contents import Contents
+from rlds2buf.buffers.disk.live_folder import LiveFolder
+from rlds2buf.buffers.engine import Drawing
 from rlds2buf.buffers.keys import as_keys
-from rlds2buf.buffers.live import LiveFolder
-from rlds2buf.buffers.priorities import PrioritizedSampler, checked_priorities
-from rlds2buf.buffers.reader import Reader
+from rlds2buf.buffers.read.goal_settings import GoalSettings
+from rlds2buf.buffers.read.hindsight import Hindsight
+from rlds2buf.buffers.read.reader import Reader
+from rlds2buf.buffers.read.view import View
 from rlds2buf.buffers.sampling import Sampling
 from rlds2buf.buffers.saved import Saved
-from rlds2buf.buffers.view import View
+from rlds2buf.buffers.select.prioritized import PrioritizedSampler, checked_priorities
 from rlds2buf.core import forks, shown
 from rlds2buf.core.arguments import integer
+from rlds2buf.core.closed import Closed
 from rlds2buf.core.nest import Nest
 from rlds2buf.core.sample import Transition
 from rlds2buf.core.spec import StepSpec

@@ -56,8 +56,8 @@ def parts_of(buffer: Buffer) -> dict[str, Any]:
 
 def revived(parts: Mapping[str, Any]) -> Buffer:
     """A buffer of :func:`parts_of`; it can be changed, the files of one in a folder never are."""
-    from rlds2buf.buffers.make import empty_like
-    from rlds2buf.buffers.snapshot import load_buffer
+    from rlds2buf.buffers.disk.snapshot import load_buffer
+    from rlds2buf.buffers.factories import empty_like
     from rlds2buf.buffers.state import restore
 
     functions = parts["functions"]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.buffers.buffer import Buffer
-from rlds2buf.buffers.fresh import joined
-from rlds2buf.buffers.lockstep import Lockstep
-from rlds2buf.buffers.multi_agent import MultiAgentBuffer
-from rlds2buf.buffers.priorities import PrioritizedSampler
+from rlds2buf.buffers.multi_agent.buffer import MultiAgentBuffer
+from rlds2buf.buffers.multi_agent.lockstep import Lockstep
+from rlds2buf.buffers.multi_agent.new_items import joined
+from rlds2buf.buffers.select.prioritized import PrioritizedSampler
 from rlds2buf.core import nest
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.sample import MultiAgentSample, Sample, SampleInfo, Trajectory

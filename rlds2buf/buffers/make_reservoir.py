@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from rlds2buf.buffers.buffer import Buffer
-from rlds2buf.buffers.live import LiveFolder, check_durability
+from rlds2buf.buffers.contents.reservoir import ReservoirContents, ReservoirSampler, log_slots
+from rlds2buf.buffers.disk.live_folder import LiveFolder, check_durability
 from rlds2buf.buffers.other_names import well_named
-from rlds2buf.buffers.removers import Reservoir
-from rlds2buf.buffers.reservoir import ReservoirContents, ReservoirSampler, log_slots
-from rlds2buf.buffers.spaces import step_spec
-from rlds2buf.buffers.storage import RowStore
-from rlds2buf.buffers.units import DEFAULT_CAPACITY, Units
+from rlds2buf.buffers.rows.row_store import RowStore
+from rlds2buf.buffers.select.removers import Reservoir
+from rlds2buf.buffers.storage_units import DEFAULT_CAPACITY, Units
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.room import room_for
+from rlds2buf.core.spaces import step_spec
 from rlds2buf.core.spec import StepSpec
 
 __all__ = ["make_reservoir"]

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlds2buf.buffers.closed import Closed
 from rlds2buf.core import forks, nest, shown
 from rlds2buf.core.agreement import common_spec
+from rlds2buf.core.closed import Closed
 from rlds2buf.core.sample import Sample
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import NotEnoughItems

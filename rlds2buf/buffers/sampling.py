@@ -9,14 +9,14 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from rlds2buf.buffers.batches import Batches
-from rlds2buf.buffers.contents import Contents
-from rlds2buf.buffers.drawing import Drawing, Request
+from rlds2buf.buffers.contents.contents import Contents
+from rlds2buf.buffers.engine import Drawing, Request
 from rlds2buf.buffers.keys import as_keys
-from rlds2buf.buffers.reader import Reader
-from rlds2buf.buffers.samplers import item_slots, transition_slots
+from rlds2buf.buffers.read.prefetch import Batches
+from rlds2buf.buffers.read.reader import Reader
+from rlds2buf.buffers.read.view import View
+from rlds2buf.buffers.select.samplers import item_slots, transition_slots
 from rlds2buf.buffers.tensors import converter
-from rlds2buf.buffers.view import View
 from rlds2buf.core import nest
 from rlds2buf.core.arguments import integer, named_well
 from rlds2buf.core.sample import Sample, Trajectory, Transition

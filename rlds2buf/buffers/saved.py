@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rlds2buf.buffers.copies import parts_of, require_names, revived
-from rlds2buf.buffers.live import LiveFolder
+from rlds2buf.buffers.disk.live_folder import LiveFolder
 from rlds2buf.errors import SnapshotExists
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Saved:
             SinkError: the files can't be written.
             ValueError: no path, and the buffer is not directory-backed.
         """
-        from rlds2buf.buffers.snapshot import save_buffer
+        from rlds2buf.buffers.disk.snapshot import save_buffer
 
         buffer = cast("Buffer", self)
         with self._lock:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlds2buf.buffers.blobs import is_blob
-from rlds2buf.buffers.saving import MemoryColumns, saved_columns, small_strings, write_columns
-from rlds2buf.buffers.storage import OWN_NEXT
+from rlds2buf.buffers.rows.blobs import is_blob
+from rlds2buf.buffers.rows.columns import MemoryColumns, saved_columns, small_strings, write_columns
+from rlds2buf.buffers.rows.row_store import OWN_NEXT
 from rlds2buf.core.agreement import same_columns
 from rlds2buf.core.forks import seed_of
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError

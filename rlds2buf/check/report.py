@@ -23,7 +23,7 @@ from rlds2buf.core.episode import Episode
 from rlds2buf.core.limits import Limits
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, FilteredOut
-from rlds2buf.sources.detect import open_source
+from rlds2buf.pipeline.opening import open_source
 
 __all__ = ["Checker", "Issue", "ValidationReport", "issue_of", "validate"]
 

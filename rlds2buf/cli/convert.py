@@ -14,7 +14,7 @@ from rlds2buf.cli.output import by_reason, number, print_json, print_table, prin
 from rlds2buf.cli.wording import as_options
 
 if TYPE_CHECKING:
-    from rlds2buf.convert import ConvertReport
+    from rlds2buf.pipeline.conversion import ConvertReport
 
 __all__ = ["command"]
 
@@ -89,10 +89,10 @@ def command(
     DST becomes a folder that `rlds2buf sample` and load_buffer() open, or what --to says: an RLDS folder, a Minari
     dataset, a D4RL file, or a folder from which a Reverb server starts.
     """
-    from rlds2buf.convert import convert
-    from rlds2buf.push import checkpoint_sink
-    from rlds2buf.sinks.detect import open_sink
-    from rlds2buf.targets import kind_of
+    from rlds2buf.pipeline.conversion import convert
+    from rlds2buf.pipeline.sink_opening import open_sink
+    from rlds2buf.pipeline.targets import kind_of
+    from rlds2buf.reverb.push import checkpoint_sink
 
     if not target:
         raise click.UsageError("DST is empty")

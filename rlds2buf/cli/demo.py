@@ -32,8 +32,8 @@ def command(folder: str, as_json: bool) -> None:
 
     Nothing that exists is overwritten.
     """
-    from rlds2buf.cartpole import cartpole_episodes
-    from rlds2buf.convert import convert
+    from rlds2buf.pipeline.cartpole import cartpole_episodes
+    from rlds2buf.pipeline.conversion import convert
 
     path = os.path.join(folder, _NAME)
     if os.path.lexists(path):

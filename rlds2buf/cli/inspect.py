@@ -12,7 +12,7 @@ from rlds2buf.cli.details import limits, tables
 from rlds2buf.cli.output import field_order, number, print_json, print_table, print_warnings, size
 
 if TYPE_CHECKING:
-    from rlds2buf.summary import Summary
+    from rlds2buf.pipeline.summary import Summary
 
 __all__ = ["command"]
 
@@ -30,8 +30,8 @@ __all__ = ["command"]
 @json_flag
 def command(source: str, how: dict[str, Any], as_json: bool) -> None:
     """Show what a dataset holds: counts, fields, episode lengths, returns, ends."""
-    from rlds2buf.progress import Tracked
-    from rlds2buf.summary import summarize
+    from rlds2buf.pipeline.progress import Tracked
+    from rlds2buf.pipeline.summary import summarize
 
     with open_source(source, how) as opened:
         found = summarize(Tracked(opened, "inspect"))

@@ -14,7 +14,7 @@ import click
 from rlds2buf import __version__
 from rlds2buf.cli import convert, demo, failures, inspect, output, push, sample, serve, validate
 from rlds2buf.errors import SinkError
-from rlds2buf.interruption import watched
+from rlds2buf.pipeline.interruption import watched
 
 __all__ = ["cli", "main"]
 
@@ -23,7 +23,7 @@ class _Commands(click.Group):
     """The commands; the help also lists what is read, and the exit codes."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from rlds2buf.sources.formats import FORMATS, SCHEMES
+        from rlds2buf.formats.registry import FORMATS, SCHEMES
 
         with formatter.section("What SRC may be, by the name that --format takes"):
             named = [(entry.name, entry.what) for entry in FORMATS]

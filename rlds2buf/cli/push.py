@@ -12,7 +12,7 @@ from rlds2buf.cli.output import number, print_json, print_table
 from rlds2buf.cli.reverb_arguments import invalid_option, pattern_options
 
 if TYPE_CHECKING:
-    from rlds2buf.push import PushReport
+    from rlds2buf.reverb.push import PushReport
 
 __all__ = ["command", "print_report"]
 
@@ -59,7 +59,7 @@ def command(
 
     Needs neither TensorFlow nor dm-reverb.
     """
-    from rlds2buf.push import push
+    from rlds2buf.reverb.push import push
 
     with open_source(source, how) as opened:
         report = push(opened, servers, table, progress=True, **items, **choices)

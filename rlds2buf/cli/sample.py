@@ -38,7 +38,7 @@ def command(buffer: str, batch_size: int, seed: int | None, as_json: bool, **vie
     rows shown.
     """
     import rlds2buf
-    from rlds2buf.reverb_sample import is_reverb
+    from rlds2buf.reverb.draw_items import is_reverb
 
     if is_reverb(buffer):
         _show_items(buffer, batch_size, seed, as_json, view)
@@ -89,7 +89,7 @@ def _instead(path: str) -> str | None:
 
 
 def _show_items(uri: str, count: int, seed: int | None, as_json: bool, view: dict[str, Any]) -> None:
-    from rlds2buf.reverb_sample import draw_items
+    from rlds2buf.reverb.draw_items import draw_items
 
     if view != {"n_step": 1, "gamma": 1.0, "sequence_length": None}:
         raise click.UsageError("the items of a Reverb table are as they are: steps and discounts are for saved buffers")

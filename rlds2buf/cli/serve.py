@@ -47,7 +47,7 @@ def command(
 
     Needs dm-reverb: pip install 'rlds2buf[server]'.
     """
-    from rlds2buf.serve import OPEN_TO_ALL, serve, table_of
+    from rlds2buf.reverb.serve import OPEN_TO_ALL, serve, table_of
 
     with open_source(source, how) as opened:
         serving = serve(opened, table_of(**settings), progress=True, **items, **choices)

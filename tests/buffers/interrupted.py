@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import rlds2buf
-from rlds2buf.buffers.snapshot import SnapshotWriter
+from rlds2buf.buffers.disk.snapshot import SnapshotWriter
 from tests.buffers.numbered import SPEC, episode, transition
 
 EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree", "fcntl.flock")

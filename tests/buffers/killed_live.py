@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 import rlds2buf
-from rlds2buf.buffers import live, live_blobs
-from rlds2buf.files import undo
+from rlds2buf.buffers.disk import live_folder as live
+from rlds2buf.buffers.disk import undo
+from rlds2buf.buffers.rows import blob_segments as live_blobs
 from tests.buffers import numbered, numbered_blobs
 
 

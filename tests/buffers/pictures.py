@@ -8,8 +8,8 @@ import numpy as np
 from PIL import Image
 
 from rlds2buf import Episode
+from rlds2buf.codecs.images.decode import decode_image
 from rlds2buf.core.spec import FieldSpec, StepSpec
-from rlds2buf.wire.images import decode_image
 
 __all__ = ["SPEC", "column", "episode", "file", "pixels"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlds2buf import FieldSpec, StepSpec
-from rlds2buf.buffers.on_policy import OnPolicyBuffer
+from rlds2buf.buffers.vectorized.on_policy import OnPolicyBuffer
 
 SPEC = StepSpec(observation=FieldSpec((2,), np.float32), action=FieldSpec((), np.int64))
 RAW = {"standardize_reward": False, "standardize_cost": False}

@@ -12,7 +12,7 @@ import pytest
 
 import rlds2buf
 from rlds2buf import MissingDependency, NotEnoughItems, ReplayError
-from rlds2buf.buffers.batches import Batches
+from rlds2buf.buffers.read.prefetch import Batches
 from rlds2buf.core import nest
 from tests.buffers.compare import assert_same_nest
 from tests.buffers.numbered import SPEC, episode, transitions

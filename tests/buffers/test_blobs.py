@@ -15,12 +15,13 @@ from hypothesis import given, settings
 
 import rlds2buf
 from rlds2buf import Episode, SnapshotCorrupt, SnapshotTooNew, SpecMismatch
-from rlds2buf.buffers import live_blobs, vocabulary
-from rlds2buf.buffers.live_blobs import LiveBlobs
-from rlds2buf.buffers.snapshot import SnapshotWriter
+from rlds2buf.buffers.disk import manifest as manifests
+from rlds2buf.buffers.disk.snapshot import SnapshotWriter
+from rlds2buf.buffers.rows import blob_segments as live_blobs
+from rlds2buf.buffers.rows import vocabulary
+from rlds2buf.buffers.rows.blob_segments import LiveBlobs
 from rlds2buf.core.ragged import pack_rows, unpack_rows
 from rlds2buf.core.spec import FieldSpec, StepSpec
-from rlds2buf.files import manifest as manifests
 from rlds2buf.files.blob_file import SavedBlobs, joined_bytes
 from tests.buffers.compare import assert_same_nest
 from tests.buffers.numbered_blobs import SPEC, episode, transition
@@ -421,7 +422,7 @@ class TestWriter:
         self, limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(vocabulary, "MAX_STRINGS", limit)
-        monkeypatch.setattr("rlds2buf.buffers.snapshot.MAX_STRINGS", limit)
+        monkeypatch.setattr("rlds2buf.buffers.disk.snapshot.MAX_STRINGS", limit)
         whole = self.write(tmp_path / "whole", ())
         assert self.write(tmp_path / "parts", (0, 1, 5, 11)) == whole
         loaded = rlds2buf.load_buffer(tmp_path / "parts")

@@ -10,7 +10,7 @@ import pytest
 
 import rlds2buf
 from rlds2buf import NotEnoughItems
-from rlds2buf.buffers import live_blobs
+from rlds2buf.buffers.rows import blob_segments as live_blobs
 from tests.buffers.numbered_blobs import SPEC, blobs, episode
 from tests.buffers.test_threads import Crew
 

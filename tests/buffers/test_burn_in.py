@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import rlds2buf
 from rlds2buf import Episode, FieldSpec, StepSpec
-from rlds2buf.buffers.view import View
+from rlds2buf.buffers.read.view import View
 from rlds2buf.core import nest
 from tests.buffers.numbered import SPEC, episode, transition, transitions
 from tests.reference.replay import ListReplay

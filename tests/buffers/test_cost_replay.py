@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import rlds2buf
 from rlds2buf import FieldSpec, StepSpec, make_cost_replay
-from rlds2buf.buffers.cost_replay import CostReplay
+from rlds2buf.buffers.vectorized.cost_replay import CostReplay
 from rlds2buf.errors import MissingDependency, NotEnoughItems, ReplayError, SnapshotError, SpecMismatch
 from tests.data import GOLDEN
 

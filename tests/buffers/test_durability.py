@@ -160,14 +160,14 @@ class TestTheWayBack:
     def test_after_the_machine_was_started_anew_it_is_refused(self, tmp_path: Path, monkeypatch: Any) -> None:
         saved(tmp_path / "b")
         assert in_another_process(KILLED, tmp_path / "b").returncode == -9
-        monkeypatch.setattr("rlds2buf.files.undo._boot", lambda: "another")
+        monkeypatch.setattr("rlds2buf.buffers.disk.undo._boot", lambda: "another")
         with pytest.raises(SnapshotCorrupt, match="started anew"):
             rlds2buf.load_buffer(tmp_path / "b")
 
     def test_it_leads_nowhere_else(self, tmp_path: Path) -> None:
         saved(tmp_path / "b")
         assert in_another_process(KILLED, tmp_path / "b").returncode == -9
-        from rlds2buf.files.manifest import read_manifest, write_manifest
+        from rlds2buf.buffers.disk.manifest import read_manifest, write_manifest
 
         (tmp_path / "victim").write_bytes(bytes(5000))
         manifest = read_manifest(tmp_path / "b")
@@ -194,7 +194,7 @@ class TestTheWayBack:
 def test_a_full_disk_is_an_error_and_changes_nothing(kind: str, was_saved: bool, tmp_path: Path) -> None:
     """A limit on what is reserved stands for the disk; what was not reserved is a SIGBUS there."""
     code = """
-from rlds2buf.buffers import live
+from rlds2buf.buffers.disk import live_folder as live
 live._ROOM_BYTES = 4000
 full = [1 << 40]
 real = os.posix_fallocate

@@ -9,7 +9,7 @@ import pytest
 
 import rlds2buf
 from rlds2buf import Episode, GoalMap, returns
-from rlds2buf.sinks.reverb_patterns import make_pattern
+from rlds2buf.formats.reverb.patterns.make import make_pattern
 
 
 def episode(rows: int = 4) -> Episode:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import rlds2buf
 from rlds2buf import EpisodeError, NotEnoughItems, SnapshotCorrupt, SpecMismatch
-from rlds2buf.buffers.time_slots import TimeSlots
+from rlds2buf.buffers.multi_agent.time_slots import TimeSlots
 from tests.buffers.numbered import SPEC, episode, transition, transitions
 from tests.reference.time_slots import ListSlots
 

@@ -15,8 +15,8 @@ import pytest
 
 import rlds2buf
 from rlds2buf import Episode, GoalMap, ReplayError, SnapshotCorrupt, SpecMismatch
-from rlds2buf.buffers.cost_replay import make_cost_replay
-from rlds2buf.buffers.fresh import joined
+from rlds2buf.buffers.multi_agent.new_items import joined
+from rlds2buf.buffers.vectorized.cost_replay import make_cost_replay
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from tests.buffers.compare import assert_same_nest

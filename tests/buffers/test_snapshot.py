@@ -13,8 +13,8 @@ import pytest
 
 import rlds2buf
 from rlds2buf import SnapshotCorrupt, SnapshotError, SnapshotExists, SnapshotTooNew, SourceNotFound, SpecMismatch
-from rlds2buf.buffers.snapshot import SnapshotWriter
-from rlds2buf.files.manifest import VERSION
+from rlds2buf.buffers.disk.manifest import VERSION
+from rlds2buf.buffers.disk.snapshot import SnapshotWriter
 from tests.buffers.compare import assert_same_nest, assert_transitions
 from tests.buffers.numbered import SPEC, episode, transition, transitions
 from tests.reference.replay import ListReplay

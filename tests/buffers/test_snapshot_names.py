@@ -12,7 +12,7 @@ import pytest
 
 import rlds2buf
 from rlds2buf import SnapshotCorrupt, SourceFormatError
-from rlds2buf.files.manifest import read_manifest, write_manifest
+from rlds2buf.buffers.disk.manifest import read_manifest, write_manifest
 from tests.buffers.numbered import SPEC, episode
 
 Edit = Callable[[dict[str, Any]], None]

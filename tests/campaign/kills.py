@@ -286,7 +286,7 @@ class Kills:
         """Items in a table, asked by a process of its own: gRPC does not go through forks."""
 
         def ask() -> int:
-            from rlds2buf.wire.reverb_connection import ReverbConnection
+            from rlds2buf.formats.reverb.protocol.connection import ReverbConnection
 
             with ReverbConnection(self._server.address) as connection:
                 _, state = connection.table(table, SECONDS)

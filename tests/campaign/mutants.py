@@ -15,7 +15,7 @@ import numpy as np
 
 import rlds2buf
 from rlds2buf import Episode, Rlds2bufError, convert
-from rlds2buf.wire.message_pack import unpack
+from rlds2buf.codecs.message_pack import unpack
 from tests.campaign.cases import rng_of
 from tests.campaign.mutate import changed_bytes, mutate_file
 from tests.cli.test_random_damage import MAKERS, MORE

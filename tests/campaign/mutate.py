@@ -16,7 +16,7 @@ import crc32c
 import h5py
 import numpy as np
 
-from rlds2buf.files.manifest import write_manifest
+from rlds2buf.buffers.disk.manifest import write_manifest
 
 __all__ = ["mutate_file"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec, spec_of
 from rlds2buf.errors import EpisodeError
-from rlds2buf.sources.base import Source
+from rlds2buf.io.source import Source
 
 
 def flags(rows: int, end: str = "truncated") -> dict[str, np.ndarray]:

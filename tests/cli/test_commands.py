@@ -8,7 +8,7 @@ import pytest
 
 import rlds2buf
 from rlds2buf.cli.main import cli
-from rlds2buf.sources.formats import FORMATS
+from rlds2buf.formats.registry import FORMATS
 from tests.cli.run import run
 from tests.made import MADE
 

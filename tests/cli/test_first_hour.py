@@ -15,10 +15,10 @@ import rlds2buf
 from rlds2buf.cli import convert as convert_command
 from rlds2buf.cli import wording
 from rlds2buf.cli.main import cli
-from rlds2buf.convert import ConvertReport
-from rlds2buf.sinks.rlds_dir import RldsDirSink
-from rlds2buf.sources.detect import _load
-from rlds2buf.sources.formats import FORMATS, SCHEMES
+from rlds2buf.formats.registry import FORMATS, SCHEMES
+from rlds2buf.formats.rlds.sink import RldsDirSink
+from rlds2buf.pipeline.conversion import ConvertReport
+from rlds2buf.pipeline.opening import _load
 from tests.cli.run import run
 
 Capture = pytest.CaptureFixture[str]
@@ -95,7 +95,7 @@ class TestLogs:
 
     def test_another_name_beside_the_fields_own_is_an_extra(self) -> None:
         from rlds2buf.core.spec import FieldSpec
-        from rlds2buf.sources.column_map import ColumnMap
+        from rlds2buf.formats.step_log.column_map import ColumnMap
 
         number = FieldSpec((), np.dtype(float))
         columns = dict.fromkeys(("x", "y"), number)

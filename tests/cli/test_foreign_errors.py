@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from rlds2buf import SourceFormatError, open_source
+from rlds2buf.codecs.message_pack import unpack
 from rlds2buf.core.dtypes import parse_dtype
 from rlds2buf.core.json_text import parse_json
-from rlds2buf.wire.message_pack import unpack
 from tests.cli.run import run
-from tests.sources.step_log_files import write as write_log
-from tests.sources.test_minari_dir import columns as minari_columns
-from tests.sources.test_minari_dir import write as write_minari
+from tests.formats.minari.test_source import columns as minari_columns
+from tests.formats.minari.test_source import write as write_minari
+from tests.formats.step_log.files import write as write_log
 
 DEEP = "[" * 100_000
 BOX: dict[str, Any] = {"type": "Box", "dtype": "float32", "shape": [2], "low": [-1, -1], "high": [1, 1]}

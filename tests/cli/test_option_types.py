@@ -9,7 +9,7 @@ import pytest
 
 import rlds2buf
 from tests.cli.run import run
-from tests.sources.step_log_files import write
+from tests.formats.step_log.files import write
 
 
 @pytest.fixture

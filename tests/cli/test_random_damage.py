@@ -18,13 +18,15 @@ import numpy as np
 import pytest
 
 from rlds2buf import Episode, convert
-from rlds2buf.sources.formats import FORMATS
+from rlds2buf.formats.registry import FORMATS
 from tests.cli.run import run
-from tests.sources import d3rlpy_file, robomimic_file, step_log_files
-from tests.sources.test_minari_arrow import columns as arrow_columns
-from tests.sources.test_minari_arrow import write as write_arrow
-from tests.sources.test_tf_example import STEP, step_records
-from tests.sources.test_tf_example import write as write_records
+from tests.formats.d3rlpy import files as d3rlpy_file
+from tests.formats.minari.test_arrow_layout import columns as arrow_columns
+from tests.formats.minari.test_arrow_layout import write as write_arrow
+from tests.formats.robomimic import files as robomimic_file
+from tests.formats.step_log import files as step_log_files
+from tests.formats.tf_example.test_source import STEP, step_records
+from tests.formats.tf_example.test_source import write as write_records
 
 TRIALS = int(os.environ.get("RLDS2BUF_DAMAGE_TRIALS", "6"))
 SECONDS = 20.0

@@ -236,8 +236,8 @@ def test_a_killed_run_goes_on_with_the_same_choices_only(tmp_path: Path, capsys:
     how = ["--map", "extras/r=reward", "--where", "index != 5", "--sample", "0.5"]
     code = (
         "import importlib, os, signal, sys\n"
-        "importlib.import_module('rlds2buf.convert').CHECKPOINT_SECONDS = 0.05\n"
-        "from rlds2buf.sinks.buffer import BufferFolderSink as B\n"
+        "importlib.import_module('rlds2buf.pipeline.conversion').CHECKPOINT_SECONDS = 0.05\n"
+        "from rlds2buf.formats.buffer.sink import BufferFolderSink as B\n"
         "plain = B.write\n"
         "def write(self, episode):\n"
         "    if episode.index > 3000: os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rlds2buf import Episode, SpecMismatch
-from rlds2buf.sinks.base import Sink
+from rlds2buf.io.sink import Sink
 from tests.buffers.numbered import SPEC, episode
 
 __all__ = ["PROVENANCE", "SinkContract", "numbers"]

@@ -16,7 +16,7 @@ import pytest
 from rlds2buf import Episode, EpisodeError, FilteredOut
 from rlds2buf.core import nest
 from rlds2buf.core.fields import FLAG_FIELDS
-from rlds2buf.sources.base import Source
+from rlds2buf.io.source import Source
 
 __all__ = ["MakeSource", "SourceContract", "assert_same_episode"]
 

@@ -11,11 +11,11 @@ import pytest
 
 import rlds2buf
 from rlds2buf import Episode, EpisodeBatch, FieldSpec, StepSpec
-from rlds2buf.convert import ConvertReport
 from rlds2buf.core import nest
 from rlds2buf.core.sample import Sample, SampleInfo, Transition
-from rlds2buf.push import PushReport
-from rlds2buf.sinks.reverb_table import ServerCount
+from rlds2buf.formats.reverb.table_sink import ServerCount
+from rlds2buf.pipeline.conversion import ConvertReport
+from rlds2buf.reverb.push import PushReport
 
 EPISODE = Episode(
     observation={"q": np.zeros((5, 3), np.float32), "note": np.array([b"a"] * 5, object)},

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from rlds2buf.sources.rlds_dir import RldsDirSource
+from rlds2buf.formats.rlds.source import RldsDirSource
 from tests.data import RLDS
 from tests.full.quiet import tf, tfds
 from tests.full.test_rlds_dir import IN_ORDER, SyntheticRlds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from rlds2buf.sources.formats import OBJECTS
+from rlds2buf.formats.registry import OBJECTS
 
 STEPS = {"observation": [[0.0], [1.0]], "action": [0, 1]}
 

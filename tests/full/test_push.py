@@ -13,7 +13,7 @@ import pytest
 
 import rlds2buf
 from rlds2buf import Episode, ServerUnavailable, SignatureMismatch, SinkError, WriteTimeout, push
-from rlds2buf.sinks.reverb_patterns import make_pattern
+from rlds2buf.formats.reverb.patterns.make import make_pattern
 from tests.full.pushed import contents, episode, episodes, expected, items_in_order, trajectory_signature
 from tests.full.quiet import reverb
 from tests.full.servers import ServerProcess

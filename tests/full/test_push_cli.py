@@ -15,8 +15,8 @@ import pytest
 
 import rlds2buf
 from rlds2buf.cli import reverb_arguments
-from rlds2buf.sinks.reverb_patterns import PATTERN_OPTIONS, PATTERNS
-from rlds2buf.sinks.reverb_tables import SELECTORS
+from rlds2buf.formats.reverb.patterns.make import PATTERN_OPTIONS, PATTERNS
+from rlds2buf.formats.reverb.table_spec import SELECTORS
 from tests.cli.run import first_line, run, start, wait_for
 from tests.data import ROOT
 from tests.full.quiet import reverb, reverb_utils, tf_agents_rlds_to_reverb

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from rlds2buf import Episode, ServerUnavailable, SinkError, SourceError, push
-from rlds2buf.sinks.reverb_patterns import make_pattern
-from rlds2buf.sources.memory import MemorySource
+from rlds2buf.formats.memory.source import MemorySource
+from rlds2buf.formats.reverb.patterns.make import make_pattern
 from tests.full.proxy import Proxy
 from tests.full.pushed import contents, episodes, expected, items_in_order
 from tests.full.quiet import reverb

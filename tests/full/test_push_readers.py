@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlds2buf import Episode, EpisodeError, push
-from rlds2buf.sinks.reverb_patterns import make_pattern
+from rlds2buf.formats.reverb.patterns.make import make_pattern
 from tests.full.pushed import contents, episodes, expected, items_in_order
 from tests.full.quiet import reverb, reverb_replay_buffer, reverb_utils, tensor_spec, tf, tf_agents_rlds_to_reverb
 from tests.full.rlds_data import NAMES, columns, folder, loaded, mended, step_lists

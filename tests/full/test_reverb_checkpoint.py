@@ -19,10 +19,10 @@ from rlds2buf import (
     open_source,
     push,
 )
-from rlds2buf.sinks.reverb_checkpoint import ReverbCheckpointSink
-from rlds2buf.sinks.reverb_patterns import make_pattern
-from rlds2buf.sinks.reverb_tables import TableSpec
-from rlds2buf.wire.reverb_checkpoint import latest_checkpoint
+from rlds2buf.formats.reverb.checkpoint_sink import ReverbCheckpointSink
+from rlds2buf.formats.reverb.patterns.make import make_pattern
+from rlds2buf.formats.reverb.protocol.checkpoint_files import latest_checkpoint
+from rlds2buf.formats.reverb.table_spec import TableSpec
 from tests.full.pushed import contents, episode, episodes, expected, items_in_order
 from tests.full.quiet import reverb, reverb_utils, tf_agents_rlds_to_reverb
 from tests.full.rlds_data import columns, dataset

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlds2buf import SourceError, SourceNotFound, open_source, push
-from rlds2buf.summary import summarize
+from rlds2buf.pipeline.summary import summarize
 from tests.full.pushed import episodes, trajectory_signature
 from tests.full.quiet import reverb
 from tests.full.servers import ServerProcess

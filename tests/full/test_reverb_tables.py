@@ -7,9 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from rlds2buf import Episode, open_source, reverb_tables
-from rlds2buf.sinks.reverb_patterns import make_pattern
-from rlds2buf.sinks.reverb_tables import TableSpec
+from rlds2buf import Episode, open_source
+from rlds2buf.formats.reverb.patterns.make import make_pattern
+from rlds2buf.formats.reverb.table_spec import TableSpec
+from rlds2buf.reverb import tf_tables as reverb_tables
 from tests.full.pushed import episodes
 from tests.full.quiet import reverb, tensor_spec, tf, tf_agents_rlds_to_reverb
 from tests.full.rlds_data import NAMES, columns, dataset, mended, step_lists

@@ -7,8 +7,8 @@ import pytest
 
 from rlds2buf import EmptyEpisode, SourceFormatError, SpecMismatch, open_source
 from rlds2buf.core.spec import FieldSpec
-from rlds2buf.sources.rlds_dataset import RldsDatasetSource
-from rlds2buf.sources.rlds_dir import RldsDirSource
+from rlds2buf.formats.rlds.source import RldsDirSource
+from rlds2buf.formats.rlds.tf_data_source import RldsDatasetSource
 from tests.contracts.source import SourceContract, assert_same_episode
 from tests.data import RLDS
 from tests.full.quiet import tf, tfds

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from rlds2buf.sources.rlds_dir import RldsDirSource
+from rlds2buf.formats.rlds.source import RldsDirSource
 from tests.data import RLDS
 from tests.full.quiet import tf, tfds
 from tests.full.tfds_compare import assert_same_dataset
@@ -263,7 +263,7 @@ def test_splits_pick_the_episodes_that_tfds_picks(synthetic):
     from tensorflow_datasets.core import splits
 
     from rlds2buf.errors import SourceNotFound
-    from rlds2buf.wire.splits import pieces_of_split
+    from rlds2buf.io.splits import pieces_of_split
 
     for lengths in ([3, 0, 2, 2], [40, 40, 37], [1], [100]):
         infos = [splits.SplitInfo(name="train", shard_lengths=lengths, num_bytes=0)]

@@ -9,10 +9,10 @@ import pytest
 import simplejpeg
 from PIL import Image as PillowImage
 
-from rlds2buf.wire.features import Image
-from rlds2buf.wire.images import decode_frames, decode_image
-from rlds2buf.wire.pillow_images import pillow_frames
-from rlds2buf.wire.turbo_images import turbo_decoder
+from rlds2buf.codecs.images.decode import decode_frames, decode_image
+from rlds2buf.codecs.images.pillow import pillow_frames
+from rlds2buf.codecs.images.turbo import turbo_decoder
+from rlds2buf.formats.rlds.features import Image
 from tests.full.quiet import tf
 
 RNG = np.random.default_rng(3)

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlds2buf import Episode, errors, open_source, rlds_to_reverb
-from rlds2buf.rlds_to_reverb import convert_rlds_to_trajectories, create_trajectory_data_spec
-from rlds2buf.rlds_to_reverb_tables import FAULTS, pair_tables
+from rlds2buf.rlds_to_reverb.api import convert_rlds_to_trajectories, create_trajectory_data_spec
+from rlds2buf.rlds_to_reverb.flag_pairs import FAULTS, pair_tables
 from tests.data import GOLDEN
 from tests.full.quiet import tensor_spec, tf, tf_agents_rlds_to_reverb
 from tests.full.rlds_data import NAMES, columns, dataset, folder, loaded, mended, step_lists

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlds2buf import SignatureMismatch
-from rlds2buf.rlds_to_reverb import create_trajectory_data_spec, push_rlds_to_reverb
+from rlds2buf.rlds_to_reverb.api import create_trajectory_data_spec, push_rlds_to_reverb
 from tests.full.quiet import (
     reverb,
     reverb_replay_buffer,

@@ -12,15 +12,15 @@ from tensorflow_datasets.core import example_serializer
 from tensorflow_datasets.core.utils import shard_utils
 
 from rlds2buf import Episode, StepSpec, convert, open_source, spec_of
-from rlds2buf.sinks.rlds_dir import RldsDirSink
-from rlds2buf.wire.example import parse_example
-from rlds2buf.wire.shards import number_of_shards, shard_lengths
-from rlds2buf.wire.tfrecord import read_records
+from rlds2buf.codecs.tfrecord.example import parse_example
+from rlds2buf.codecs.tfrecord.frames import read_records
+from rlds2buf.formats.rlds.shards import number_of_shards, shard_lengths
+from rlds2buf.formats.rlds.sink import RldsDirSink
 from tests.data import D4RL, MINARI, RLDS
+from tests.formats.rlds.test_sink import ANY, anything, episode, write
 from tests.full.quiet import tf, tfds
 from tests.full.tfds_compare import assert_same_dataset, assert_same_value, leaves, plain
 from tests.made import BOTH
-from tests.sinks.test_rlds_dir import ANY, anything, episode, write
 
 MARKERS = {("open_tail",), ("placeholder_final_row",)}
 
@@ -66,7 +66,7 @@ def test_every_kind_of_field_and_of_metadata(tmp_path: Path, images: str) -> Non
 @BOTH
 @pytest.mark.parametrize("name", D4RL)
 def test_d4rl_files(sets: Any, name: str, tmp_path: Path) -> None:
-    """What TFDS gives is what our reader gives, and that is what was in the file (tests/sinks)."""
+    """What TFDS gives is what our reader gives, and that is what was in the file (tests/formats/rlds)."""
     path = sets / name
     convert(path, tmp_path / "out", to="rlds")
     source = open_source(tmp_path / "out")

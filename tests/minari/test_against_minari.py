@@ -22,8 +22,8 @@ from PIL import Image
 from rlds2buf import Episode, open_source
 from rlds2buf.core import nest
 from rlds2buf.core.spec import FieldSpec
-from rlds2buf.sources.minari_dir import MinariDirSource
-from rlds2buf.sources.spaces import space_specs
+from rlds2buf.formats.minari.source import MinariDirSource
+from rlds2buf.formats.minari.spaces import space_specs
 from tests.data import MINARI
 from tests.made import BOTH, MADE
 

@@ -101,7 +101,7 @@ def test_the_source_distribution_holds_its_tests_and_they_run(built: dict[str, P
             "-p",
             "no:cacheprovider",
             "tests/test_golden_nstep.py",
-            "tests/wire/test_features.py",
+            "tests/formats/rlds/test_features.py",
         ],
         cwd=unpacked,
         env={**os.environ, "PYTHONPATH": str(unpacked), "RLDS2BUF_TEST_DATA": ""},

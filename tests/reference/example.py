@@ -1,6 +1,6 @@
 """A naive reader of serialized ``tf.train.Example``: one byte, one value at a time.
 
-The twin of ``rlds2buf.wire.example``; written from https://protobuf.dev/programming-guides/encoding/
+The twin of ``rlds2buf.codecs.tfrecord.example``; written from https://protobuf.dev/programming-guides/encoding/
 """
 
 from __future__ import annotations

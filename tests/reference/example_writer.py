@@ -1,6 +1,6 @@
 """A naive writer of serialized ``tf.train.Example``: one value at a time, as TFDS lays features out.
 
-The twin of ``rlds2buf.wire.example_writer``; what lies where is told in ``rlds2buf.wire.columns``.
+The twin of ``rlds2buf.formats.rlds.leaf_writer``; what lies where is told in ``rlds2buf.formats.rlds.leaf_reader``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rlds2buf.wire.features import Image, Sequence, Tensor
-from tests.wire.messages import example
+from rlds2buf.formats.rlds.features import Image, Sequence, Tensor
+from tests.formats.reverb.messages import example
 
 Entries = dict[str, tuple[str, list[Any]]]
 

@@ -1,4 +1,4 @@
-"""TF-Agents' frames made one row after the other: the naive twin of ``rlds2buf.rlds_to_reverb_graph``."""
+"""TF-Agents' frames made one row after the other: the naive twin of ``rlds2buf.rlds_to_reverb.graph``."""
 
 from __future__ import annotations
 

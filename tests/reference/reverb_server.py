@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlds2buf.wire.reverb_chunks import decode_tensor
-from rlds2buf.wire.reverb_messages import message
+from rlds2buf.formats.reverb.protocol.chunks import decode_tensor
+from rlds2buf.formats.reverb.protocol.messages import message
 
 __all__ = ["NaiveStream", "NaiveTable"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from rlds2buf import open_source, transitions
 from rlds2buf.core import nest
-from tests.sources.d3rlpy_file import episode, table, write_v1
+from tests.formats.d3rlpy.files import episode, table, write_v1
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

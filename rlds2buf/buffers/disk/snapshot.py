@@ -1,0 +1,428 @@
+"""Buffers on disk: a folder with one ``.npy`` per column and a manifest, opened by memory-mapping.
+
+::
+
+    hopper-buffer/
+      manifest.json          format, version, spec, counts, checksums, provenance; written last
+      data-1f3a9c.../        the columns, rows oldest first
+        000-action.npy  001-observation.npy  ...  flags, starts
+
+Values of any length, such as pictures kept as files, are two columns: ``NAME/bytes``, all of them one
+behind the other, and ``NAME/ends``.  So is the table of a column of strings, where there are too many
+for the manifest (``strings/NAME``); such a buffer is of format 2, others are of format 1.
+
+A new buffer is written to ``.NAME.partial`` beside the target and renamed when whole.  Over an
+existing one, the new columns move in beside the old ones and the manifest is replaced in one step,
+so that at any moment the folder holds one whole buffer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+import rlds2buf
+from rlds2buf.buffers.add.intake import Intake
+from rlds2buf.buffers.disk.live_folder import LiveFolder, live_blobs
+from rlds2buf.buffers.disk.manifest import inside, is_buffer, read_manifest, write_manifest
+from rlds2buf.buffers.disk.undo import settled
+from rlds2buf.buffers.rows.blobs import is_blob
+from rlds2buf.buffers.rows.columns import TABLES, table_of, write_columns
+from rlds2buf.buffers.rows.row_store import RowStore
+from rlds2buf.buffers.rows.vocabulary import MAX_BYTES, MAX_STRINGS, TextCoder
+from rlds2buf.buffers.state import describe, restore
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.fields import FINAL_ROW
+from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import SinkError, SnapshotCorrupt, SnapshotError, SnapshotExists
+from rlds2buf.files.blob_file import BlobFile
+from rlds2buf.files.column_file import ColumnFile, MappedFiles, checksum, open_column
+from rlds2buf.files.durable import sync_folder
+from rlds2buf.files.folder_lock import writer_of
+from rlds2buf.files.partial import PartialFolder, plain_json
+from rlds2buf.kernels.chain import CODE
+
+if TYPE_CHECKING:
+    from rlds2buf.buffers.buffer import Buffer
+
+__all__ = ["SnapshotWriter", "load_buffer", "save_buffer"]
+
+_VERIFY_BELOW = 1 << 28
+_MAX_ROWS = 1 << 32
+_DATA = re.compile(r"data-[0-9a-f]{12}")
+_FUNCTIONS = frozenset({"done_fn", "policy_mapping", "reward_fn"})
+
+
+def load_buffer(
+    path: str | os.PathLike[str],
+    *,
+    seed: int | None = None,
+    verify: bool | None = None,
+    writable: bool = False,
+    **functions: Any,
+) -> Buffer:
+    """Open a saved buffer; of one for several agents a :class:`~rlds2buf.buffers.multi_agent.buffer.MultiAgentBuffer`.
+
+    The columns are memory-mapped, so this takes milliseconds whatever the size.  Sampling reads
+    the files; the first ``add`` copies the rows into memory, and the files never change.
+
+    The files' sizes are compared when they are opened, and up to ten times a second before rows are
+    read: one that somebody cut short is an error.  If that happens within a tenth of a second before
+    a read, the system ends the process (SIGBUS), as it does where a disk can't be read any more.
+
+    Args:
+        path: the folder.
+        seed: start the draws anew instead of going on where the saved buffer was.
+        verify: compare every column's checksum; None does it below 256 MiB. (Files of a
+            directory-backed buffer have none.)
+        writable: go on with the files in place, as a directory-backed buffer, of the `durability` that it
+            had. One process does that at a time; a buffer of the same process that has nothing unsaved
+            gives the folder up.
+        functions: what can't be saved, for kinds that need it (``reward_fn``, ``done_fn``, ``policy_mapping``).
+
+    Raises:
+        SourceNotFound: there is no such folder.
+        SnapshotCorrupt: it is incomplete or damaged, or a process has changed it and not saved it yet.
+        SnapshotExists: `writable`, and somebody else writes it.
+        SnapshotTooNew: a newer rlds2buf wrote it.
+        SinkError: what a killed process left can't be put back as it was last saved.
+        TypeError, ValueError: `seed` is none, or a function is one that no buffer, or not this kind, takes.
+
+    >>> import tempfile
+    >>> import rlds2buf
+    >>> ep = Episode(observation=np.arange(4.0), action=np.zeros(4), is_terminal=[False, False, False, True])
+    >>> buffer = rlds2buf.make_circular(rlds2buf.spec_of(ep), 100)
+    >>> keys = buffer.add(ep)
+    >>> folder = Path(tempfile.mkdtemp()) / "saved"
+    >>> buffer.save(folder)
+    >>> len(load_buffer(folder, seed=0))
+    3
+    """
+    from rlds2buf.buffers.factories import empty_like
+
+    _check_arguments(seed, functions)
+    folder = Path(path)
+    manifest = read_manifest(folder)
+    home = None
+    if writable:
+        home = LiveFolder(folder, existing=True)
+        folder, manifest = home.path, read_manifest(home.path)
+    manifest = settled(folder, manifest, locked=writable)
+    if manifest.get("kind") == "multi_agent" and not writable:
+        from rlds2buf.buffers.multi_agent.saved import load
+
+        return cast("Buffer", load(folder, manifest, seed=seed, verify=verify, **functions))
+    if "policy_mapping" in functions:
+        raise TypeError(f"{folder}: the buffer takes no policy_mapping, for it is of one agent")
+    try:
+        data = manifest["data"]
+        entries = {
+            entry["name"]: (inside(folder, data, entry["file"]), tuple(entry["shape"]), entry["dtype"], entry["crc32c"])
+            for entry in manifest["columns"]
+        }
+        spec = StepSpec.from_json(manifest["spec"])
+        options = dict(manifest["options"])
+        kind = manifest["kind"]
+    except (KeyError, TypeError, ValueError) as cause:
+        raise SnapshotCorrupt(f"{folder}: its manifest does not describe a buffer: {cause}") from cause
+    arrays = {
+        name: open_column(file, shape, dtype, writable=writable) for name, (file, shape, dtype, _) in entries.items()
+    }
+    if verify or (verify is None and sum(array.nbytes for array in arrays.values()) < _VERIFY_BELOW):
+        _verify((file, arrays[name], crc) for name, (file, _, _, crc) in entries.items())
+    mapped = list(arrays.values())
+    for name, rows in live_blobs(folder, manifest, arrays).items():
+        arrays[name] = rows  # type: ignore[assignment]  # which is as good as an array here
+    buffer = empty_like(kind, spec, {**options, **functions}, seed=seed)
+    restore(buffer, {**manifest, "rng": None} if seed is not None else manifest, arrays)
+    buffer.provenance = manifest.get("provenance", {})
+    buffer._store.mapped = MappedFiles(mapped)
+    buffer._origin = folder.resolve()
+    if home is not None:
+        buffer._home = buffer._store.home = home
+        buffer._store.allocate = home.allocate
+        home.take_over(buffer._store, manifest)
+    return buffer
+
+
+def _check_arguments(seed: Any, functions: Mapping[str, Any]) -> None:
+    """Say what is wrong with arguments before anything of it is taken for a damaged buffer."""
+    np.random.default_rng(seed)
+    unknown = set(functions) - _FUNCTIONS
+    if unknown:
+        raise TypeError(f"load_buffer has no option {min(unknown)!r}; functions are {', '.join(sorted(_FUNCTIONS))}")
+
+
+def _verify(columns: Iterable[tuple[Path, np.ndarray, int | None]]) -> None:
+    for file, array, crc in columns:
+        if crc is not None and checksum(array) != crc:
+            raise SnapshotCorrupt(f"{file}: its checksum does not match, it was changed or damaged")
+
+
+def save_buffer(buffer: Buffer, path: Path, *, overwrite: bool = False) -> None:
+    """Write a whole buffer; ``Buffer.save`` calls it."""
+    with _Folder(path, overwrite=overwrite) as folder:
+        version = 2 if write_columns(buffer._store, folder.column) else 1
+        for name, array in buffer._sampler.arrays(buffer._store).items():
+            folder.column(f"sampler/{name}", array.shape[1:], array.dtype).append(array)
+        folder.finish({**describe(buffer), "version": version, "provenance": plain_json(buffer.provenance)})
+
+
+class SnapshotWriter:
+    """Writes episodes straight into a saved buffer, without holding them.
+
+    Args:
+        path: the folder to make.
+        spec: of the episodes.
+        provenance: where the data come from and how they were changed; plain JSON values.
+        overwrite: replace a saved buffer that is there.
+        resume: go on where a writer with the same provenance was interrupted after a
+            :meth:`checkpoint`; from the start if there is nothing to go on from.
+
+    Attributes:
+        episodes: how many are written, those of an interrupted writer included.
+        notes: plain JSON values kept by :meth:`checkpoint`, for the caller to go on from.
+        found: sentences on what earlier runs had left at the target.
+
+    Raises:
+        SnapshotExists: the target is there already, or another process is writing it.
+        SnapshotError: what was interrupted had another provenance.
+        SinkError: the files can't be written.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        spec: StepSpec,
+        *,
+        provenance: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+        resume: bool = False,
+    ) -> None:
+        self.spec = spec
+        self.episodes = 0
+        self.notes: dict[str, Any] = {}
+        self._provenance = plain_json(provenance or {})
+        self._folder = _Folder(
+            Path(path),
+            provenance={"source": self._provenance, "spec": spec.to_json()},
+            overwrite=overwrite,
+            resume=resume,
+        )
+        self.found = self._folder.notes
+        self._intake = Intake(spec)
+        self._store = RowStore(spec, 0)  # for the columns' names, order and dtypes
+        self._rows = self._items = 0
+        try:
+            self._open(self._folder.journal)
+        except BaseException:
+            self._folder.close(keep=resume)  # a mistaken resume must not destroy what is there
+            raise
+
+    def write(self, episode: Episode) -> int:
+        """Append an episode; returns how many transitions it has.
+
+        Raises:
+            SpecMismatch: it doesn't fit the spec; nothing was written.
+        """
+        block = self._intake.episode(episode)
+        rows = len(block.flags)
+        if self._rows + rows > _MAX_ROWS:
+            raise SinkError(f"{self._folder.target}: a saved buffer holds at most {_MAX_ROWS} rows")
+        for i, (column, data) in enumerate(zip(self._columns, block.columns, strict=True)):
+            if i in self._texts:
+                coder, table = self._texts[i]
+                data, fresh = coder.encode(data)
+                table.append(fresh)
+            column.append(data)
+        self._flags.append(block.flags)
+        self._starts.append(np.flatnonzero((block.flags & CODE) != FINAL_ROW) + self._rows)
+        self._rows += rows
+        self._items += block.items
+        self.episodes += 1
+        return block.items
+
+    def checkpoint(self) -> None:
+        """Make what is written so far something that a later writer can go on from."""
+        self._folder.sync(
+            {
+                "episodes": self.episodes,
+                "rows": self._rows,
+                "items": self._items,
+                "notes": self.notes,
+            }
+        )
+
+    def commit(self) -> None:
+        """Finish the files and put the buffer into its place."""
+        strings = {}
+        for i, (coder, _) in self._texts.items():
+            name, small = self._store.names[i], coder.small
+            if small is not None:
+                strings[name] = [text.decode("latin-1") for text in small]
+                self._folder.drop(f"{TABLES}{name}/bytes")
+                self._folder.drop(f"{TABLES}{name}/ends")
+        self._folder.finish(
+            {
+                "version": 2 if len(strings) < len(self._texts) or self._store.blobs else 1,
+                "kind": "circular",
+                "spec": self.spec.to_json(),
+                "capacity": self._rows,
+                "capacity_unit": "rows",
+                "options": {},
+                "base": 0,
+                "oldest": 0,
+                "newest": self._rows,
+                "episodes": self.episodes,
+                "episode_rows": [],
+                "open": {},
+                "counts": {"added": self._items, "evicted": 0, "sampled": 0},
+                "rng": None,
+                "sampler": {},
+                "strings": strings,
+                "provenance": self._provenance,
+            }
+        )
+
+    def abort(self, *, keep: bool = False) -> None:
+        """Give up: leave nothing, or with `keep` what :meth:`checkpoint` saved for resuming."""
+        self._folder.close(keep=keep)
+
+    def _open(self, journal: dict[str, Any] | None) -> None:
+        if journal is not None:
+            self.episodes, self._rows, self._items = journal["episodes"], journal["rows"], journal["items"]
+            self.notes = journal["notes"]
+        store, column = self._store, self._folder.column
+        self._columns: list[ColumnFile | BlobFile] = [
+            BlobFile(name, store.row_shape(i), column) if is_blob(field) else column(name, array.shape[1:], array.dtype)
+            for i, (name, field, array) in enumerate(zip(store.names, store.fields, store.columns, strict=True))
+        ]
+        self._flags = column("flags", (), np.dtype(np.uint8))
+        self._starts = column("sampler/starts", (), np.dtype(np.uint32))
+        self._texts: dict[int, tuple[TextCoder, BlobFile]] = {}
+        for i in store.vocabularies:
+            table = table_of(store.names[i], column)
+            self._texts[i] = TextCoder(table.first(MAX_STRINGS, MAX_BYTES), table.rows), table
+
+
+class _Folder(PartialFolder):
+    """A buffer's folder in the making, with its columns."""
+
+    def __init__(
+        self,
+        target: Path,
+        *,
+        provenance: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+        resume: bool = False,
+    ) -> None:
+        self._columns: dict[str, ColumnFile] = {}
+        self._dropped: list[Path] = []
+        super().__init__(
+            target,
+            provenance=provenance,
+            overwrite=overwrite,
+            resume=resume,
+            replaceable=is_buffer,
+            what="a saved buffer",
+        )
+        who = writer_of(target)
+        if who is not None:
+            super().close(keep=resume)
+            raise SnapshotExists(f"{target}: {who} is writing it, in place; it can't be overwritten now")
+        self.data = self.folder / "data"
+        try:
+            self.data.mkdir(exist_ok=True)
+        except OSError as cause:
+            raise SinkError(f"{self.data}: {cause.strerror or cause}") from cause
+
+    def column(self, name: str, row_shape: tuple[int, ...], dtype: np.dtype) -> ColumnFile:
+        """A new column, or the continuation of an interrupted one."""
+        plain = re.sub(r"[^\w.-]+", ".", name)
+        path = self.data / f"{len(self._columns):03d}-{plain}.npy"
+        resume = tuple(self.journal["columns"][name]) if self.journal else None
+        self._columns[name] = ColumnFile(path, row_shape, dtype, resume=resume)
+        return self._columns[name]
+
+    def drop(self, name: str) -> None:
+        """Do without a column after all; its file stays for as long as a killed run is gone on from."""
+        column = self._columns.pop(name)
+        column.close()
+        self._dropped.append(column.path)
+
+    def sync(self, state: Mapping[str, Any]) -> None:
+        """Sync all columns and note how far they are, and `state`."""
+        for column in self._columns.values():
+            column.sync()
+        reached = {name: [column.rows, column.crc] for name, column in self._columns.items()}
+        self.write_journal({**state, "columns": reached})
+
+    def finish(self, body: Mapping[str, Any]) -> None:
+        """Finish all columns, write the manifest and move everything to the target."""
+        columns = [{"name": name, **column.finish()} for name, column in self._columns.items()]
+        body = {**body, "columns": columns, "rlds2buf": rlds2buf.__version__}
+        # Named for what is in it, so that equal buffers are equal files, and a reader that has just read
+        # a manifest which is being replaced does not find other columns under the name it knows.
+        name = f"data-{self._digest(body)}"
+        manifest = {**body, "data": name}
+        try:
+            self.forget_journal()
+            for path in self._dropped:
+                path.unlink(missing_ok=True)
+            sync_folder(self.data)
+            if not os.path.lexists(self.target):
+                os.rename(self.data, self.folder / name)
+                write_manifest(self.folder, manifest)
+                self.publish()
+                return
+            self.require_replaceable()
+            old = [folder for folder in self.target.iterdir() if _is_data(folder) and folder.name != name]
+            if name != _data_of(self.target):
+                # Not in use, so a killed run left it, perhaps half removed.
+                shutil.rmtree(self.target / name, ignore_errors=True)
+                os.rename(self.data, self.target / name)
+            write_manifest(self.target, manifest)
+            sync_folder(self.target)
+        except OSError as cause:
+            raise SinkError(f"{self.target}: {cause.strerror or cause}") from cause
+        for folder in old:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.close()
+
+    def close(self, *, keep: bool = False) -> None:
+        """Let go of the files; without `keep` remove what is unfinished.  Idempotent."""
+        for column in self._columns.values():
+            column.close()
+        self._columns.clear()
+        super().close(keep=keep)
+
+    def __enter__(self) -> _Folder:
+        return self
+
+    def _digest(self, body: Mapping[str, Any]) -> str:
+        """Of all that is in the buffer, those of its parts included (a multi-agent buffer's policies)."""
+        digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode())
+        for part in sorted(self.data.rglob("manifest.json")):
+            digest.update(part.read_bytes())
+        return digest.hexdigest()[:12]
+
+
+def _is_data(folder: Path) -> bool:
+    """Whether a folder has a name that this package gives to columns; others are not ours to remove."""
+    return bool(_DATA.fullmatch(folder.name)) and folder.is_dir() and not folder.is_symlink()
+
+
+def _data_of(folder: Path) -> str | None:
+    """The data folder that a saved buffer's manifest names; None if that can't be read."""
+    try:
+        return str(read_manifest(folder)["data"])
+    except (SnapshotError, KeyError):
+        return None

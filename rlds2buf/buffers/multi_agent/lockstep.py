@@ -1,0 +1,357 @@
+"""Replaying all agents of a time step together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlds2buf.buffers import adding
+from rlds2buf.buffers.add.step_ids import IDS, StepIds, checked_times
+from rlds2buf.buffers.buffer import Buffer
+from rlds2buf.buffers.multi_agent.new_items import old_for, shares
+from rlds2buf.buffers.multi_agent.policies import VIEW_OPTIONS, Part
+from rlds2buf.buffers.multi_agent.time_slots import TimeSlots
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.fields import CONTINUE
+from rlds2buf.core.sample import MultiAgentSample, Sample, SampleInfo, Transition
+from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import EpisodeError, NotEnoughItems, SpecMismatch
+from rlds2buf.kernels.chain import CODE
+
+__all__ = ["Lockstep"]
+
+_MANY_OPEN = 1024
+
+
+class Piece(NamedTuple):
+    """One episode or batch of a policy's transitions, ready to be stored; ids ``[items] int64``."""
+
+    policy: int
+    prepared: adding.Prepared
+    episode_id: np.ndarray
+    t: np.ndarray
+    agent_index: np.ndarray
+
+
+class Lockstep:
+    """Several buffers of explicit steps, and the table of which of their rows belong together.
+
+    Args:
+        buffers: by policy id; uniform ones that count rows.
+        ratio: the share of replayed slots in a batch, or None not to care what is new.
+        rng: of the draws.
+
+    Attributes:
+        next_slot: number of the first slot that is new.
+
+    Raises:
+        ValueError: a buffer samples by priority, counts something else, or has items of several steps:
+            slots are drawn uniformly, and a row's place is found by its key.
+    """
+
+    def __init__(self, buffers: Mapping[str, Buffer], ratio: float | None, rng: np.random.Generator) -> None:
+        for name, buffer in buffers.items():
+            if buffer.kind != "circular" or buffer.capacity_unit != "rows" or buffer.storage_unit != "timesteps":
+                raise ValueError(
+                    f"lockstep draws whole time steps uniformly, so it needs circular buffers of timesteps that count "
+                    f"rows: policy {name!r} has a {buffer.kind} one of {buffer.storage_unit} that counts "
+                    f"{buffer.capacity_unit}"
+                )
+        self.names = list(buffers)
+        self.buffers = list(buffers.values())
+        self.slots = TimeSlots([buffer.capacity for buffer in self.buffers])
+        # Steps of one agent in one episode follow one another: each such pair is a source of its own.
+        self._sources: list[dict[tuple[int, int], int]] = [{} for _ in self.buffers]
+        self._tidy_at = [_MANY_OPEN] * len(self.buffers)
+        self._next_source = 1
+        self.ratio, self.next_slot = ratio, 0
+        self.rng = rng
+
+    def add(self, parts: Sequence[Part], given: Mapping[str, Any], check_limits: bool = False) -> dict[Any, np.ndarray]:
+        """Store what was given for each policy or agent, all of it or none; returns the keys by their ids.
+
+        Args:
+            parts: what there is.
+            given: :data:`IDS` that are not columns of the data: for all, or by the parts' names.
+            check_limits: compare values with the specs' limits.
+
+        Raises:
+            SpecMismatch: data don't fit, or lack an id; the message names it.
+            EpisodeError: a row is there already, or an episode is longer than the capacity.
+        """
+        pieces, owners = self.check(parts, given, check_limits)
+        stored = self.store(pieces)
+        keys: dict[Any, list[np.ndarray]] = {part.name: [np.zeros(0, np.uint64)] for part in parts}
+        for name, mine_keys in zip(owners, stored, strict=True):
+            keys[name].append(mine_keys)
+        return {name: np.concatenate(some) for name, some in keys.items()}
+
+    def check(
+        self, parts: Sequence[Part], given: Mapping[str, Any], check_limits: bool
+    ) -> tuple[list[Piece], list[Any]]:
+        """What is to be stored, and whose each of it is; raises unless :meth:`add` would take it."""
+        pieces: list[Piece] = []
+        owners: list[Any] = []
+        for part in parts:
+            ids = {name: value.get(part.name) if isinstance(value, Mapping) else value for name, value in given.items()}
+            if ids["agent_index"] is None and part.agent is not None:
+                ids["agent_index"] = part.agent
+            mine = self.prepare(part.policy, part.data, ids, check_limits)
+            pieces += mine
+            owners += [part.name] * len(mine)
+        self.refuse(pieces)
+        return pieces, owners
+
+    def sample(
+        self, count: int, replace: bool, options: Mapping[str, Any], rng: np.random.Generator | None = None
+    ) -> MultiAgentSample:
+        """The rows of `count` time slots, drawn from the buffer's own generator or from this one.
+
+        Raises:
+            NotEnoughItems: without replacement there are fewer slots.
+            ValueError: an option is of no use here, or out of range.
+        """
+        rng = self.rng if rng is None else rng
+        self.refuse_options(options)
+        self.follow()
+        slots, wanted = self.slots, 0
+        new = np.zeros(0, np.int64)
+        old, ratio = count, self.ratio
+        if ratio is not None and ratio < 1.0:
+            if not len(slots.since(self.next_slot, 1)[0]):
+                return MultiAgentSample()
+            wanted = shares(count, ratio, rng)
+            new, after = slots.since(self.next_slot, wanted)
+            old = old_for(len(new), wanted, count, ratio, rng)
+        if not len(slots):
+            return MultiAgentSample()
+        if not replace and old > len(slots):
+            raise NotEnoughItems(f"the buffer holds {len(slots)} time slots, and sampling needs at least {old}")
+        drawn = slots.draw(rng, old, replace=replace) if old else new[:0]
+        batch = self.read(np.concatenate([new, drawn]), **options)
+        if ratio is not None:
+            self.next_slot = after if wanted else self.next_slot
+            batch.num_new = {name: int(np.count_nonzero(slot < len(new))) for name, slot in batch.slot.items()}
+        return batch
+
+    def refuse_options(self, options: Mapping[str, Any]) -> None:
+        """Raise ValueError if there is one that is of no use here."""
+        useless = sorted(set(options) - set(VIEW_OPTIONS))
+        if useless:
+            raise ValueError(
+                f"{', '.join(useless)} can't be used in lockstep, where whole time steps are drawn uniformly"
+            )
+
+    def prepare(self, policy: str, data: Any, given: Mapping[str, Any], check_limits: bool = False) -> list[Piece]:
+        """Bring a policy's data into the form they are stored in; nothing changes yet.
+
+        Args:
+            policy: its name.
+            data: what ``Buffer.add`` takes.
+            given: the ids that are not columns of the data: for all rows, or ``[items]``.
+            check_limits: compare values with the spec's limits.
+
+        Raises:
+            SpecMismatch: the data don't fit, or lack an id; the message names it.
+            EpisodeError: an episode is longer than the capacity.
+        """
+        number = self.names.index(policy)
+        pieces = []
+        for part in _leaves(data):
+            prepared = adding.prepare(
+                self.buffers[number], _without_ids(part, self.buffers[number].spec), check_limits=check_limits
+            )
+            if prepared.blocks:
+                ids = [_column(name, part, given.get(name), prepared.items, policy) for name in IDS]
+                pieces.append(Piece(number, prepared, *ids))
+        return pieces
+
+    def refuse(self, pieces: Sequence[Piece]) -> None:
+        """Raise if a row is there already, or comes twice.
+
+        Raises:
+            EpisodeError: it names the episode, the time and the agent.
+        """
+        self.follow()
+        for policy in {piece.policy for piece in pieces}:
+            ids = _joined(pieces, policy)
+            row = self.slots.repeated(policy, *ids)
+            if row >= 0:
+                episode, time, agent = (int(column[row]) for column in ids)
+                raise EpisodeError(
+                    f"policy {self.names[policy]!r} has two rows of agent {agent} at this step",
+                    episode=episode,
+                    step=time,
+                    path="agent_index",
+                    rule="repeated-step",
+                )
+
+    def store(self, pieces: Sequence[Piece]) -> list[np.ndarray]:
+        """Store what :meth:`refuse` let pass; returns the keys ``uint64`` of each piece's rows."""
+        keys = []
+        for piece in pieces:
+            ends = self._give_sources(piece)
+            keys.append(adding.store(self.buffers[piece.policy], piece.prepared))
+            for pair in ends:
+                self._sources[piece.policy].pop(pair, None)
+            self._tidy(piece.policy)
+        self.follow()
+        gone = []
+        for piece, mine in zip(pieces, keys, strict=True):
+            held = mine.astype(np.int64) >= self.slots.oldest[piece.policy]
+            ids = (piece.episode_id[held], piece.t[held], piece.agent_index[held])
+            self.slots.enter(piece.policy, mine[held].astype(np.int64), *ids)
+            gone.append((piece.episode_id[~held], piece.t[~held]))
+        for episodes, times in gone:  # of what did not fit, nothing is complete
+            self.slots.drop(episodes, times)
+        return keys
+
+    def follow(self) -> None:
+        """Let go of the slots of rows that have left, and take the buffers' new capacities if they have some."""
+        for policy, buffer in enumerate(self.buffers):
+            self.slots.follow(policy, buffer._store.oldest)
+        capacities = [buffer.capacity for buffer in self.buffers]
+        if capacities != self.slots.capacities:
+            before, self.slots = self.slots.state(), TimeSlots(capacities)
+            self.slots.restore(before)
+
+    def read(self, drawn: np.ndarray, **view: Any) -> MultiAgentSample:
+        """The rows of slots ``drawn [n] int64``; policies that have none are absent."""
+        size = len(self.slots)
+        batch = MultiAgentSample()
+        batch.num_slots = len(drawn)
+        for name, buffer, (keys, slot, agents) in zip(self.names, self.buffers, self.slots.rows_of(drawn), strict=True):
+            if not len(keys):
+                continue
+            data = buffer.get(keys, **view)
+            ones = np.ones(len(keys))
+            batch[name] = Sample(data, SampleInfo(keys.astype(np.uint64), ones / size, ones, ones, size))
+            batch.slot[name], batch.agent_index[name] = slot, agents
+        return batch
+
+    def clear(self) -> None:
+        """Forget all slots; the buffers are cleared already."""
+        self.slots.clear()
+        for sources in self._sources:
+            sources.clear()
+        self.follow()
+
+    def state(self) -> dict[str, Any]:
+        """What the slots don't say, as plain JSON values."""
+        pairs = [[[*pair, source] for pair, source in sources.items()] for sources in self._sources]
+        return {"sources": pairs, "next_source": self._next_source}
+
+    def restore(self, state: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Take back :meth:`state` and the slots'.
+
+        Raises:
+            KeyError, TypeError, ValueError: they don't fit together.
+        """
+        sources = [{(int(e), int(a)): int(s) for e, a, s in pairs} for pairs in state["sources"]]
+        if len(sources) != len(self.buffers):
+            raise ValueError("sources of other buffers")
+        self.slots.restore(dict(arrays))
+        self._sources, self._next_source = sources, int(state["next_source"])
+
+    def _give_sources(self, piece: Piece) -> list[tuple[int, int]]:
+        """Set the blocks' source ids; returns the pairs of episode and agent that end in the piece."""
+        known = self._sources[piece.policy]
+        (block,) = piece.prepared.blocks
+        if not len(piece.t):  # an episode of one row has no transition
+            return []
+        pairs = np.stack([piece.episode_id, piece.agent_index], axis=1)
+        if (pairs == pairs[0]).all():
+            unique, which = pairs[:1], np.zeros(len(pairs), np.int64)
+        else:
+            unique, which = np.unique(pairs, axis=0, return_inverse=True)
+            which = which.reshape(-1)
+        numbers = np.array([self._source(known, (int(e), int(a))) for e, a in unique])
+        whole = block.own is None
+        block.source = int(numbers[0]) if whole or len(numbers) == 1 else numbers[which]
+        if not whole:  # in time order, or it follows nothing; who it is of, the source says
+            block.ids = StepIds({"t": piece.t})
+        last = np.zeros(len(unique), np.int64)
+        last[which] = np.arange(len(which))  # the last one of each pair wins
+        ends = np.ones(len(unique), np.bool_) if whole else (block.flags[last] & CODE) != CONTINUE
+        return [(int(e), int(a)) for e, a in unique[ends]]
+
+    def _source(self, known: dict[tuple[int, int], int], pair: tuple[int, int]) -> int:
+        number = known.get(pair)
+        if number is None:
+            number = known[pair] = self._next_source
+            self._next_source = self._next_source % ((1 << 32) - 1) + 1
+        return number
+
+    def _tidy(self, policy: int) -> None:
+        """Forget pairs whose newest rows have left: what comes now follows nothing."""
+        known = self._sources[policy]
+        if len(known) < self._tidy_at[policy]:
+            return
+        contents = self.buffers[policy]._contents
+        oldest = contents.store.oldest
+        contents.forget_open([source for source, key in contents.waiting.items() if key < oldest])
+        kept = {pair: source for pair, source in known.items() if source in contents.waiting}
+        self._sources[policy], self._tidy_at[policy] = kept, max(_MANY_OPEN, 2 * len(kept))
+
+
+def _leaves(data: Any) -> Iterator[Any]:
+    """Episodes and batches of transitions in whatever ``Buffer.add`` takes."""
+    if isinstance(data, EpisodeBatch) or (isinstance(data, list | tuple) and not isinstance(data, Transition)):
+        for part in data:
+            yield from _leaves(part)
+    elif data is not None and not (isinstance(data, str | Mapping) and not data):
+        yield data
+
+
+def _joined(pieces: Sequence[Piece], policy: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    mine = [piece for piece in pieces if piece.policy == policy]
+    columns = ([getattr(piece, name) for piece in mine] for name in IDS)
+    episode, time, agent = (parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in columns)
+    return episode, time, agent
+
+
+def _without_ids(data: Any, spec: StepSpec) -> Any:
+    """Explicit transitions without the ids, which are looked at apart; as extras only where they are not to be kept."""
+    fields = data._asdict() if isinstance(data, Transition) else data
+    if not isinstance(fields, Mapping):
+        return data
+    plain = {name: value for name, value in fields.items() if name not in IDS}
+    if isinstance(plain.get("extras"), Mapping):
+        plain["extras"] = {
+            name: value for name, value in plain["extras"].items() if name not in IDS or name in spec.extras
+        }
+    return plain
+
+
+def _column(name: str, data: Any, given: Any, count: int, policy: str) -> np.ndarray:
+    """One id of `count` rows, ``int64``: as given, or a column of the data, or one of its extras."""
+    value = given
+    if isinstance(data, Episode):
+        if value is None and name in data.extras:
+            value = data.extras[name][:-1]
+        elif value is None and name == "t":
+            value = np.arange(count)
+    elif value is None:
+        fields = data._asdict() if isinstance(data, Transition) else data
+        extras = fields.get("extras") or {}
+        value = fields.get(name, extras.get(name))
+    if value is None:
+        raise SpecMismatch(
+            f"lockstep replay needs it to know which steps belong together; give policy {policy!r} such a column "
+            f"or extra, or add(..., {name}=...)",
+            path=name,
+            rule="missing-field",
+        )
+    column = np.asarray(value)
+    if column.dtype.kind not in "iu" or column.shape not in ((), (count,), (1,)):
+        raise SpecMismatch(
+            f"expected an integer for all rows of policy {policy!r}, or {count} of them, "
+            f"got {column.dtype}{list(column.shape)}",
+            path=name,
+            rule="spec",
+        )
+    column = checked_times(column) if name == "t" else column.astype(np.int64)
+    return np.ascontiguousarray(np.broadcast_to(column, (count,)))

@@ -1,0 +1,106 @@
+"""Writing HDF5 files, with h5py's errors translated."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlds2buf.errors import MissingDependency, SinkError
+
+__all__ = ["SIGNATURE", "Hdf5Writer", "create_hdf5", "find_h5py"]
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+"""How every HDF5 file begins that has no user block (HDF5 File Format Specification, II.A)."""
+
+
+def find_h5py() -> Any:
+    """The module; asked for before any work is done.
+
+    Raises:
+        MissingDependency: it is not installed.
+    """
+    try:
+        import h5py
+    except ImportError as cause:
+        raise MissingDependency("HDF5 files need h5py: pip install h5py") from cause
+    return h5py
+
+
+@contextlib.contextmanager
+def create_hdf5(path: Path) -> Iterator[Hdf5Writer]:
+    """Write a new file at `path`, over whatever is there.
+
+    The bytes depend on what is written and in which order, and on nothing else: no times are kept.
+
+    Raises:
+        SinkError: it can't be written.
+        MissingDependency: h5py is not installed.
+    """
+    h5py = find_h5py()
+    try:
+        with h5py.File(path, "w") as file:
+            yield Hdf5Writer(file, h5py)
+    except (OSError, RuntimeError) as cause:
+        raise SinkError(f"{path}: {getattr(cause, 'strerror', None) or cause}") from cause
+
+
+class Hdf5Writer:
+    """The datasets, groups and attributes of one file; groups come into being with what is in them."""
+
+    def __init__(self, file: Any, h5py: Any) -> None:
+        self._file = file
+        self._h5py = h5py
+
+    def rows(self, name: str, shape: tuple[int, ...], dtype: np.dtype, blocks: Iterable[np.ndarray]) -> None:
+        """A dataset, block after block.
+
+        Args:
+            name: its path in the file.
+            shape: ``[N, ...]``.
+            dtype: of the blocks; ``object`` is byte strings without zero bytes.
+            blocks: ``[n, ...]`` each, N rows together.
+        """
+        dataset = self._file.create_dataset(name, shape=shape, dtype=self._stored(dtype), track_times=False)
+        done = 0
+        for block in blocks:
+            if block.size:
+                dataset[done : done + len(block)] = block
+            done += len(block)
+        assert done == shape[0], f"{name}: {done} of {shape[0]} rows"
+
+    def column(self, name: str, rows: np.ndarray) -> None:
+        """A dataset ``[N, ...]`` in one go."""
+        dtype = self._stored(rows.dtype)
+        if rows.size:
+            self._file.create_dataset(name, data=rows, dtype=dtype, track_times=False)
+        else:
+            self._file.create_dataset(name, shape=rows.shape, dtype=dtype, track_times=False)
+
+    def value(self, name: str, value: Any) -> None:
+        """A fact as :mod:`~rlds2buf.io.metadata_values` has them: None, text, or an array."""
+        if isinstance(value, np.ndarray):
+            self.column(name, value)
+            return
+        stored = self._h5py.Empty(np.float32) if value is None else value
+        dtype = None if value is None else self._h5py.string_dtype()
+        self._file.create_dataset(name, data=stored, dtype=dtype, track_times=False)
+
+    def attribute(self, group: str, name: str, value: Any) -> None:
+        """A fact as an attribute of a group; bytes stay bytes, text is text."""
+        if isinstance(value, bytes):
+            value = np.bytes_(value) if value else ""
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            self._file[group].attrs.create(name, value, dtype=self._h5py.string_dtype())
+            return
+        self._file[group].attrs[name] = value
+
+    def group(self, name: str) -> None:
+        """A group, though there may be nothing in it."""
+        self._file.require_group(name)
+
+    def _stored(self, dtype: np.dtype) -> Any:
+        return self._h5py.string_dtype() if dtype.kind == "O" else dtype

@@ -1,0 +1,152 @@
+"""Episodes into a replay buffer: one in memory, or a folder that becomes one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.spec import StepSpec
+from rlds2buf.io.sink import Sink
+
+if TYPE_CHECKING:
+    from rlds2buf.buffers.disk.snapshot import SnapshotWriter
+
+__all__ = ["BufferFolderSink", "BufferSink"]
+
+_MARKS = frozenset(["placeholder_final_row"])
+"""Facts that a buffer keeps in its rows."""
+
+
+class BufferSink(Sink):
+    """Adds to a buffer, which drops its oldest rows as it must.
+
+    Episodes of a mixture (:func:`rlds2buf.open_mixture`) are added with their source's id.
+
+    Args:
+        buffer: whatever has ``add(episode) -> keys``, ``clear()`` and a length.
+
+    >>> import numpy as np
+    >>> from rlds2buf import Episode, convert, make_circular, spec_of
+    >>> ep = Episode(observation=np.zeros((3, 2)), action=np.zeros(3), reward=np.ones(3), discount=np.ones(3),
+    ...              is_terminal=[False, False, True])
+    >>> buffer = make_circular(spec_of(ep), 100)
+    >>> convert([ep, ep], BufferSink(buffer)).items, len(buffer)
+    (4, 4)
+    """
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+        self.name = f"a {getattr(buffer, 'kind', type(buffer).__name__)} buffer"
+        self._cleared_on_abort = False
+        self._is_mixture = False
+        self._lost: dict[str, str] = {}
+
+    def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
+        """Remember whether the buffer is empty: only then can :meth:`abort` restore it."""
+        self._cleared_on_abort = len(self.buffer) == 0
+        self._lost = {}
+        self._is_mixture = "mixture" in provenance.get("options", {})
+
+    def write(self, episode: Episode) -> int:
+        """Add an episode; its transitions are its items."""
+        if self._is_mixture:
+            items = len(self.buffer.add(episode, source_id=episode.metadata["source_id"]))
+        else:
+            items = len(self.buffer.add(episode))
+        _lose_metadata(episode, self._lost, kept={"source_id"} if self._is_mixture else frozenset())
+        return items
+
+    def lost(self) -> Mapping[str, str]:
+        """The episodes' metadata, by their first names."""
+        return dict(sorted(self._lost.items()))
+
+    def commit(self) -> None:
+        """The buffer keeps what was added."""
+        self._cleared_on_abort = False
+
+    def abort(self) -> None:
+        """Empty the buffer again if it was empty; otherwise the added episodes stay in it."""
+        if self._cleared_on_abort:
+            self.buffer.clear()
+            self._cleared_on_abort = False
+
+
+class BufferFolderSink(Sink):
+    """Writes a folder that :func:`rlds2buf.load_buffer` opens, without holding the data.
+
+    Until :meth:`commit` everything lies in ``.NAME.partial`` beside the target.
+
+    Args:
+        path: the folder to make.
+        overwrite: replace a saved buffer that is there.
+        resume: go on from a killed run, and leave this one's part in place if it is aborted.
+
+    >>> BufferFolderSink("hopper-buffer")
+    <BufferFolderSink hopper-buffer>
+    """
+
+    def __init__(self, path: str | Path, *, overwrite: bool = False, resume: bool = False) -> None:
+        self.name = str(path)
+        self._overwrite = overwrite
+        self._resume = resume
+        self._writer: SnapshotWriter | None = None
+        self._lost: dict[str, str] = {}
+
+    def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
+        """Make the part folder, or find the one to go on from.
+
+        Raises:
+            SnapshotExists: the target is there already, or another process is writing it.
+            SnapshotError: resuming, and the source or the options are not the same.
+            SinkError: the files can't be written.
+        """
+        from rlds2buf.buffers.disk.snapshot import SnapshotWriter
+
+        self._writer = SnapshotWriter(
+            self.name, spec, provenance=provenance, overwrite=self._overwrite, resume=self._resume
+        )
+        self.found = self._writer.found
+        self._lost = dict(self._writer.notes.get("lost", {}))
+
+    def write(self, episode: Episode) -> int:
+        """Append an episode; its transitions are its items."""
+        assert self._writer is not None, "write before open"
+        items = self._writer.write(episode)
+        _lose_metadata(episode, self._lost)
+        return items
+
+    def lost(self) -> Mapping[str, str]:
+        """The episodes' metadata, by their first names."""
+        return dict(sorted(self._lost.items()))
+
+    def resumed(self) -> Mapping[str, Any] | None:
+        """What the last checkpoint of the killed run was given."""
+        assert self._writer is not None, "resumed before open"
+        progress: Mapping[str, Any] | None = self._writer.notes.get("progress")
+        return progress
+
+    def checkpoint(self, progress: Mapping[str, Any]) -> None:
+        """Sync the columns and note how far they are."""
+        assert self._writer is not None, "checkpoint before open"
+        self._writer.notes = {"progress": dict(progress), "lost": self._lost}
+        self._writer.checkpoint()
+
+    def commit(self) -> None:
+        """Finish the columns and move the folder to its place."""
+        assert self._writer is not None, "commit before open"
+        self._writer.commit()
+        self._writer = None
+
+    def abort(self) -> None:
+        """Remove the part folder, or with `resume` leave it for another run to go on from."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.abort(keep=self._resume)
+
+
+def _lose_metadata(episode: Episode, lost: dict[str, str], kept: AbstractSet[str] = frozenset()) -> None:
+    for name in episode.metadata.keys() - _MARKS - kept:
+        lost.setdefault(f"metadata/{name}", "a buffer holds rows, and no facts of whole episodes")

@@ -1,0 +1,61 @@
+"""Episodes into a list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.spec import StepSpec
+from rlds2buf.io.sink import Sink
+
+__all__ = ["MemorySink"]
+
+
+class MemorySink(Sink):
+    """Appends to a list; the reference that other sinks are held against.
+
+    Args:
+        episodes: the list; what it already holds stays.
+
+    Attributes:
+        spec: of the episodes, from `open`.
+        provenance: of the episodes, from `open`.
+
+    >>> sink = MemorySink()
+    >>> sink.episodes
+    []
+    """
+
+    name = "memory"
+
+    def __init__(self, episodes: list[Episode] | None = None) -> None:
+        self.episodes: list[Episode] = [] if episodes is None else episodes
+        self.spec: StepSpec | None = None
+        self.provenance: dict[str, Any] = {}
+        self._kept = len(self.episodes)
+
+    def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
+        """Remember the spec and where the list ended."""
+        self.spec = spec
+        self.provenance = dict(provenance)
+        self._kept = len(self.episodes)
+
+    def write(self, episode: Episode) -> int:
+        """Append; one item.
+
+        Raises:
+            SpecMismatch: it does not fit the spec; nothing was appended.
+        """
+        assert self.spec is not None, "write before open"
+        self.spec.check(episode)
+        self.episodes.append(episode)
+        return 1
+
+    def commit(self) -> None:
+        """Keep what was appended."""
+        self._kept = len(self.episodes)
+
+    def abort(self) -> None:
+        """Take out again what was appended since `open`."""
+        del self.episodes[self._kept :]

@@ -1,0 +1,142 @@
+"""A Reverb checkpoint on disk, item by item."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rlds2buf.core import nest
+from rlds2buf.core.budget import BUDGET, Budget, Tally
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.spec import StepSpec, spec_of
+from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound
+from rlds2buf.files.fingerprint import fingerprint_files
+from rlds2buf.formats.reverb.item_episodes import columns_of, episode_of
+from rlds2buf.formats.reverb.protocol.checkpoint_files import latest_checkpoint, read_messages
+from rlds2buf.formats.reverb.protocol.chunks import decode_tensor
+from rlds2buf.formats.reverb.protocol.signature import flatten_signature
+from rlds2buf.io.source import Source
+
+__all__ = ["ReverbCheckpointSource"]
+
+_DECODED_CHUNKS = 64
+
+
+class ReverbCheckpointSource(Source):
+    """The items of one table of a checkpoint, in the order of insertion, each as an episode.
+
+    See :func:`rlds2buf.formats.reverb.item_episodes.episode_of`.  The chunks are held in memory as they are
+    compressed in the file.
+
+    Args:
+        path: a checkpoint, or a checkpointer's folder, of which the latest checkpoint is taken.
+        table: the table's name; it may be left out where there is one table.
+        budget: for each chunk, and for what the file of chunks takes beyond its own size.
+
+    Raises:
+        SourceNotFound: no finished checkpoint, or no such table.
+        SourceFormatError: the files are damaged.
+    """
+
+    format: ClassVar[str] = "reverb-checkpoint"
+
+    def __init__(self, path: str | os.PathLike[str], *, table: str | None = None, budget: Budget = BUDGET) -> None:
+        self.name = os.fspath(path)
+        self._budget = budget
+        self._folder = latest_checkpoint(Path(path))
+        tables = {
+            entry.table_name: entry
+            for entry in read_messages(self._folder / "tables.tfrecord", "TableCheckpoint", budget)
+        }
+        if table is None and len(tables) == 1:
+            table = next(iter(tables))
+        if table not in tables:
+            which = "which table is meant? " if table is None else f"no table {table!r}; "
+            raise SourceNotFound(f"{self.name}: {which}it has {', '.join(map(repr, sorted(tables))) or 'none'}")
+        self._table = tables[table]
+        self._fields = flatten_signature(self._table.signature) if self._table.HasField("signature") else None
+        self._tensors = functools.lru_cache(maxsize=_DECODED_CHUNKS)(self._decode)
+
+    @functools.cached_property
+    def _spec(self) -> StepSpec:
+        for item in self.read(0, 1):
+            if isinstance(item, Episode):
+                return spec_of(item)
+        raise SourceFormatError(f"{self.name}: the table is empty, so nothing tells what an item looks like")
+
+    @property
+    def spec(self) -> StepSpec:
+        """That of the first item."""
+        return self._spec
+
+    @functools.cached_property
+    def _num_items(self) -> int:
+        return sum(1 for _ in self._items())
+
+    @property
+    def num_episodes(self) -> int:
+        """The items of the table."""
+        return self._num_items
+
+    def details(self) -> dict[str, Any]:
+        """The table's settings."""
+        table, fields = self._table, self._fields
+        return {
+            "checkpoint": self._folder.name,
+            "table": table.table_name,
+            "items": self._num_items,
+            "max_size": table.max_size,
+            "max_times_sampled": table.max_times_sampled,
+            "inserted": table.rate_limiter.insert_count,
+            "sampled": table.rate_limiter.sample_count,
+            "signature": None if fields is None else {nest.path_name(field.path): str(field) for field in fields},
+        }
+
+    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
+        for index, item in enumerate(self._items()):
+            if stop is not None and index >= stop:
+                return
+            if index >= start:
+                yield episode_of(
+                    columns_of(item, lambda key, number: self._tensors(key)[number]),
+                    self._fields,
+                    source=self.name,
+                    index=index,
+                    metadata={"key": item.key, "priority": item.priority, "times_sampled": item.times_sampled},
+                )
+
+    def fingerprint(self) -> str:
+        names = ("tables.tfrecord", "items.tfrecord", "chunks.tfrecord")
+        return fingerprint_files([self._folder / name for name in names])
+
+    def _items(self) -> Iterator[Any]:
+        for item in read_messages(self._folder / "items.tfrecord", "PrioritizedItem", self._budget):
+            if item.table == self._table.table_name:
+                yield item
+
+    @functools.cached_property
+    def _chunks(self) -> dict[int, Any]:
+        file = self._folder / "chunks.tfrecord"
+        chunks: dict[int, Any] = {}
+        excess = -file.stat().st_size  # what the chunks, held together, take beyond their file
+        for chunk in read_messages(file, "ChunkData", self._budget):
+            excess += chunk.ByteSize()
+            self._budget.check_bytes(excess, f"{file}, decompressed,")
+            chunks[chunk.chunk_key] = chunk
+        return chunks
+
+    def _decode(self, key: int) -> list[np.ndarray]:
+        chunk = self._chunks.get(key)
+        if chunk is None:
+            raise SourceFormatError(f"{self.name}: chunk {key} is missing")
+        tensors = chunk.data.tensors or chunk.deprecated_data
+        tally = Tally(self._budget)
+        decoded = [decode_tensor(tensor, delta_encoded=chunk.delta_encoded, tally=tally) for tensor in tensors]
+        for tensor in decoded:
+            tensor.flags.writeable = False  # items share it
+        return decoded

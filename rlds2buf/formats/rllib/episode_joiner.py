@@ -1,0 +1,222 @@
+"""Episodes out of RLlib's batches, which hold pieces of episodes, several at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds2buf.core import nest
+from rlds2buf.core.episode import Episode
+from rlds2buf.errors import EpisodeError, SourceFormatError, SpecMismatch
+from rlds2buf.formats.rllib.columns import NAMES, rows_in
+from rlds2buf.io.padding import padded
+
+__all__ = ["EpisodeJoiner", "FLAGS"]
+
+FLAGS = ("dones", "terminateds", "truncateds")
+_OWN = {"obs": "observation", "actions": "action", "rewards": "reward"}
+_BOOKKEEPING = ("new_obs", "t", *FLAGS, *(name for name in NAMES if name != "unroll_id"))
+_MOST_OPEN = 256
+
+
+@dataclasses.dataclass
+class _Piece:
+    """Rows of one episode that are still waiting for its end."""
+
+    key: tuple[Any, ...]
+    parts: list[dict[str, nest.Nest]]
+    first_t: int
+    next_t: int | None
+    where: str
+
+
+class EpisodeJoiner:
+    """Joins pieces of episodes by ``eps_id`` (and agent), in the order of ``t``.
+
+    An episode comes out when its end is flagged, when its ``t`` starts anew, when more than 256 are open
+    (the one that has waited longest), and at the end of the data.
+
+    Args:
+        dones: whether a ``done`` is ``"terminated"`` or ``"truncated"``.
+        max_episode_steps: a ``done`` after so many steps is a truncation.
+        source: for messages.
+
+    Attributes:
+        index: of the next episode.
+    """
+
+    def __init__(self, *, dones: str, max_episode_steps: int | None, source: str) -> None:
+        self._dones = dones
+        self._limit = max_episode_steps
+        self._source = source
+        self._open: dict[tuple[Any, ...], _Piece] = {}
+        self._dtypes: dict[nest.Path, np.dtype] = {}
+        self.index = 0
+
+    def add(self, columns: Mapping[str, nest.Nest], where: str) -> Iterator[Episode | EpisodeError]:
+        """Take one batch; yield the episodes that it ends.
+
+        Raises:
+            SourceFormatError: it lacks a column that is needed, or one that cuts episodes is malformed.
+        """
+        rows = rows_in(columns)
+        if not rows:
+            return
+        for name in _OWN:
+            if name not in columns:
+                raise SourceFormatError(f"{where}: no column {name!r}; there are {', '.join(sorted(columns))}")
+        ended = self._ended(columns, where)
+        t = _numbers(columns, "t", where)
+        names = [_names(columns, name, where) for name in NAMES if name in columns and name != "unroll_id"]
+        edges = _edges(rows, ended, t, names)
+        for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            part = nest.map_structure(lambda column, a=start, b=stop: column[a:b], dict(columns))
+            key = tuple(column[start] for column in names)
+            first = None if t is None else int(t[start])
+            yield from self._take(key, part, first, bool(ended[stop - 1]), where)
+
+    def finish(self) -> Iterator[Episode | EpisodeError]:
+        """Yield what is still open."""
+        for key in list(self._open):
+            yield self._built(self._open.pop(key))
+
+    def _take(
+        self, key: tuple[Any, ...], part: dict[str, nest.Nest], first: int | None, ended: bool, where: str
+    ) -> Iterator[Episode | EpisodeError]:
+        piece = self._open.pop(key, None)
+        if piece is not None and first is not None and first != piece.next_t:
+            yield self._built(piece)
+            piece = None
+        if piece is None:
+            piece = _Piece(key, [], first or 0, None, where)
+        piece.parts.append(part)
+        piece.next_t = None if first is None else first + rows_in(part)
+        if ended:
+            yield self._built(piece)
+            return
+        self._open[key] = piece  # last in the order, as the one touched last
+        if len(self._open) > _MOST_OPEN:
+            yield self._built(self._open.pop(next(iter(self._open))))
+
+    def _ended(self, columns: Mapping[str, nest.Nest], where: str) -> np.ndarray:
+        found = [flag for name in FLAGS if (flag := _flag(columns, name, where)) is not None]
+        if not found:
+            raise SourceFormatError(f"{where}: none of {', '.join(FLAGS)}, so nothing tells where an episode ends")
+        return np.logical_or.reduce(found)
+
+    def _built(self, piece: _Piece) -> Episode | EpisodeError:
+        index = self.index
+        self.index += 1
+        place: dict[str, Any] = {"source": piece.where, "index": index}
+        try:
+            try:
+                columns = nest.map_structure(lambda *parts: np.concatenate(parts), *piece.parts)
+            except (KeyError, IndexError, TypeError, ValueError) as cause:
+                raise SpecMismatch(
+                    f"its pieces differ in their columns ({cause})", source=piece.where, episode=index, rule="spec"
+                ) from cause
+            return Episode(**self._fields(columns, piece, index), **place)
+        except EpisodeError as error:
+            return error
+
+    def _fields(self, columns: dict[str, nest.Nest], piece: _Piece, index: int) -> dict[str, Any]:
+        rows = rows_in(columns)
+        terminal, last = self._end(columns, piece, rows)
+        metadata = _metadata(columns, piece)
+        if not last:
+            metadata["open_tail"] = True
+        fields = {field: columns[name] for name, field in _OWN.items()}
+        fields["reward"] = self._as_float(fields["reward"], piece, index)
+        after = columns.get("new_obs")
+        if after is not None:
+            final = nest.map_structure(lambda column: column[-1:], after)
+            if not nest.same_structure(final, fields["observation"]):
+                raise SpecMismatch(
+                    "new_obs and obs differ in structure", source=piece.where, episode=index, rule="spec"
+                )
+        elif terminal:
+            final = nest.map_structure(lambda column: np.zeros_like(column[:1]), fields["observation"])
+            metadata["placeholder_final_row"] = True
+        else:
+            final = None  # the last row is the last observation known
+        extras = {name: column for name, column in columns.items() if name not in (*_OWN, *_BOOKKEEPING)}
+        if final is not None:
+            fields["observation"] = nest.map_structure(
+                lambda column, end: np.concatenate([column, end]), fields["observation"], final
+            )
+            for name in ("action", "reward"):
+                fields[name] = nest.map_structure(_longer, fields[name])
+            extras = nest.map_structure(_longer, extras)
+            rows += 1
+        flags = {name: np.zeros(rows, np.bool_) for name in ("is_first", "is_last", "is_terminal")}
+        flags["is_first"][0] = flags["is_last"][-1] = True
+        flags["is_terminal"][-1] = terminal
+        discount = np.ones(rows, np.float32)
+        if terminal:
+            discount[-2:] = 0
+        return {**fields, **flags, "discount": discount, "extras": extras, "metadata": metadata}
+
+    def _end(self, columns: dict[str, nest.Nest], piece: _Piece, rows: int) -> tuple[bool, bool]:
+        """Whether the last row ends in a terminal state, and whether its end is flagged at all."""
+        flags = {name: bool(columns[name][-1]) for name in FLAGS if name in columns}
+        if "terminateds" in flags or "truncateds" in flags:
+            terminal = flags.get("terminateds", False)
+            return terminal, terminal or flags.get("truncateds", False) or flags.get("dones", False)
+        done = flags.get("dones", False)
+        in_time = self._limit is None or piece.first_t + rows < self._limit
+        return done and self._dones == "terminated" and in_time, done
+
+    def _as_float(self, column: Any, piece: _Piece, index: int) -> np.ndarray:
+        if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind not in "biuf":
+            raise SpecMismatch(
+                "rewards should hold one number a step", source=piece.where, episode=index, path="reward", rule="spec"
+            )
+        return column if column.dtype.kind == "f" else column.astype(np.float64)
+
+
+def _edges(rows: int, ended: np.ndarray, t: np.ndarray | None, names: list[np.ndarray]) -> np.ndarray:
+    """Where pieces begin and end: behind each end, and where the names change or `t` does not go on."""
+    border = ended[:-1].copy()
+    for column in names:
+        border |= np.asarray(column[1:] != column[:-1], np.bool_)
+    if t is not None:
+        border |= t[1:] != t[:-1] + 1
+    return np.concatenate([[0], np.flatnonzero(border) + 1, [rows]])
+
+
+def _flag(columns: Mapping[str, nest.Nest], name: str, where: str) -> np.ndarray | None:
+    column = _numbers(columns, name, where)
+    return None if column is None else column.astype(np.bool_)
+
+
+def _numbers(columns: Mapping[str, nest.Nest], name: str, where: str) -> np.ndarray | None:
+    column = columns.get(name)
+    if column is None:
+        return None
+    if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind not in "biuf":
+        raise SourceFormatError(f"{where}: {name!r} should hold one number a step")
+    return column
+
+
+def _names(columns: Mapping[str, nest.Nest], name: str, where: str) -> np.ndarray:
+    column = columns[name]
+    if not isinstance(column, np.ndarray) or column.ndim != 1:
+        raise SourceFormatError(f"{where}: {name!r} should hold one number or text a step")
+    return column
+
+
+def _metadata(columns: dict[str, nest.Nest], piece: _Piece) -> dict[str, Any]:
+    held = [name for name in NAMES if name in columns and name != "unroll_id"]
+    values = {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in zip(held, piece.key, strict=True)
+    }
+    return values | ({"first_t": piece.first_t} if piece.first_t else {})
+
+
+def _longer(column: np.ndarray) -> np.ndarray:
+    """By the final row."""
+    return padded(column, len(column) + 1)

@@ -1,0 +1,210 @@
+"""Logs in CSV files, read with the standard library."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from rlds2buf.core.budget import BUDGET, Budget
+from rlds2buf.core.spec import FieldSpec
+from rlds2buf.errors import SourceFormatError
+from rlds2buf.formats.step_log.csv_cells import Kind, parse, widen
+from rlds2buf.formats.step_log.source import StepLogSource
+from rlds2buf.formats.step_log.table import Block, Table, log_files
+from rlds2buf.formats.step_log.text_blocks import Mark, TextBlock, mark_of, text_blocks
+
+__all__ = ["CsvTable", "StepLogCsvSource"]
+
+SUFFIXES: Final = (".csv", ".tsv")
+_DELIMITERS: Final = ",\t;|"
+
+
+class StepLogCsvSource(StepLogSource):
+    """Steps in a CSV file, a row each, with a header; or in a folder of such files with one header.
+
+    A column of whole numbers is int64, of other numbers float64 (a blank cell is NaN), of ``True`` and
+    ``False`` bool; anything else is text, as bytes.  The whole file decides, so it is read once when it
+    is opened.  Fields may be quoted.  See :class:`~rlds2buf.formats.step_log.source.StepLogSource` for what
+    columns become.
+
+    Args:
+        path: a file, or a folder of them.
+        columns, final_rows, max_episode_steps: as there.
+        delimiter: what stands between cells; None: comma, tabulator, semicolon or bar, as the header has.
+
+    Raises:
+        SourceNotFound, SourceFormatError: as there; a damaged row is named by its line.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "log.csv"
+    >>> _ = path.write_text('''obs_0,obs_1,action,reward,terminated
+    ... 0.5,1,0,1,0
+    ... 1.5,2,1,1,1
+    ... ''')
+    >>> source = StepLogCsvSource(path)
+    >>> source.spec.observation, list(source)
+    (FieldSpec(float64[2]), [<Episode 0: 3 steps, terminated>])
+    """
+
+    format: ClassVar[str] = "csv"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        columns: Mapping[str, Any] | None = None,
+        final_rows: bool | None = None,
+        max_episode_steps: int | None = None,
+        optional: Collection[str] = (),
+        delimiter: str | None = None,
+        budget: Budget = BUDGET,
+    ) -> None:
+        if delimiter is not None and len(delimiter) != 1:
+            raise ValueError(f"delimiter should be one character, got {delimiter!r}")
+        self._delimiter = delimiter
+        super().__init__(
+            path,
+            columns=columns,
+            final_rows=final_rows,
+            max_episode_steps=max_episode_steps,
+            optional=optional,
+            budget=budget,
+        )
+
+    def _open(self) -> Table:
+        return CsvTable(self.path, self._delimiter)
+
+
+class CsvTable(Table):
+    """The cells of CSV files as columns; opened, it has read them once.
+
+    Args:
+        path: a file, or a folder of them.
+        delimiter: what stands between cells, or None.
+    """
+
+    def __init__(self, path: Path, delimiter: str | None = None) -> None:
+        self.name = str(path)
+        self.files = log_files(path, SUFFIXES if path.is_dir() else ())
+        self.following, self.unfit, self.oddities = {}, {}, {}
+        self._given = delimiter
+        self._delimiter = delimiter or ","
+        self._header: list[str] = []
+        self._kinds: list[Kind] = []
+        self._marks: list[Mark] = []
+        borders: list[int] = []
+        self.count = 0
+        for number in range(len(self.files)):
+            before = self.count
+            self._scan(number)
+            if self.count > before or not borders:
+                borders.append(before)
+        self.borders = np.array(borders, np.int64)
+        self.notes = []
+        self.columns = {}
+        for name, kind in zip(self._header, self._kinds, strict=True):
+            if not name:
+                self.unfit[""] = "has no name"
+            else:
+                self.columns[name] = FieldSpec((), kind.dtype)
+
+    def blocks(self, names: Sequence[str], start: int = 0) -> Iterator[Block]:
+        places = {name: self._header.index(name) for name in names}
+        for mark in self._marks[mark_of(self._marks, start) :]:
+            rows = self._rows(self._block(mark))
+            if len(rows) != mark.rows:
+                raise SourceFormatError(f"{self.files[mark.file]}: the file changed while it was read")
+            cells = list(zip(*rows, strict=True))
+            yield mark.row, {name: self._parse(cells[i], i, mark.file) for name, i in places.items()}
+
+    def place(self, row: int) -> str:
+        mark = self._marks[mark_of(self._marks, row)]
+        lines = self._lines(self._block(mark))
+        return f"{self.files[mark.file].name}, line {lines[row - mark.row]}"
+
+    def _block(self, mark: Mark) -> TextBlock:
+        return next(text_blocks(self.files[mark.file], mark.offset, mark.line, stop=mark.stop))
+
+    def _scan(self, number: int) -> None:
+        """Read a file for its header, the kinds of its cells and its length."""
+        file = self.files[number]
+        first = True
+        for block in text_blocks(file):
+            if first:
+                block = self._read_header(block)
+                first = False
+            rows = self._rows(block)
+            if not rows:
+                continue
+            self._marks.append(Mark(number, block.offset, block.stop, self.count, len(rows), block.line))
+            for i, cells in enumerate(zip(*rows, strict=True)):
+                kind = widen(self._kinds[i], cells)
+                if kind is not self._kinds[i]:
+                    self._note(i, kind, cells, block)
+                    self._kinds[i] = kind
+            self.count += len(rows)
+        if first:
+            raise SourceFormatError(f"{file}: an empty file, without even a header")
+
+    def _read_header(self, block: TextBlock) -> TextBlock:
+        """Take the first row off the first block."""
+        if self._given is None:
+            line = block.text.split("\n", 1)[0]
+            self._delimiter = max(_DELIMITERS, key=lambda one: (line.count(one), -_DELIMITERS.index(one)))
+        lines = io.StringIO(block.text, newline="")
+        reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
+        try:
+            names = [name.strip() for name in next(filter(None, reader))]
+        except StopIteration as cause:
+            raise SourceFormatError(f"{block.file}: no header, only blank lines") from cause
+        except csv.Error as cause:
+            raise SourceFormatError(f"{block.file}, line {block.line}: no header can be read ({cause})") from cause
+        if self._header and names != self._header:
+            raise SourceFormatError(f"{block.file}: its header differs from that of {self.files[0].name}")
+        twice = next((name for i, name in enumerate(names) if name and name in names[:i]), None)
+        if twice is not None:
+            raise SourceFormatError(f"{block.file}, line {block.line}: two columns are called {twice!r}")
+        if not self._header:
+            self._header, self._kinds = names, [Kind.NONE] * len(names)
+        return block.after(lines.tell(), reader.line_num)
+
+    def _rows(self, block: TextBlock) -> list[list[str]]:
+        reader = csv.reader(io.StringIO(block.text, newline=""), delimiter=self._delimiter, strict=True)
+        try:
+            rows = list(filter(None, reader))
+        except csv.Error as cause:
+            raise SourceFormatError(f"{block.file}, line {block.line + reader.line_num - 1}: {cause}") from cause
+        if rows and set(map(len, rows)) != {len(self._header)}:
+            wrong = next(i for i, row in enumerate(rows) if len(row) != len(self._header))
+            line = self._lines(block)[wrong]
+            message = f"{len(rows[wrong])} cells, but the header has {len(self._header)}"
+            raise SourceFormatError(f"{block.file}, line {line}: {message}")
+        return rows
+
+    def _lines(self, block: TextBlock) -> list[int]:
+        """The line on which each row of a block ends."""
+        reader = csv.reader(io.StringIO(block.text, newline=""), delimiter=self._delimiter)
+        return [block.line + reader.line_num - 1 for row in reader if row]
+
+    def _note(self, column: int, kind: Kind, cells: Sequence[str], block: TextBlock) -> None:
+        """Remember where a column ceased to be numbers."""
+        if kind is Kind.TEXT:
+            before, row = self._kinds[column], 0  # each cell may fit by itself, and not with those before it
+            while row + 1 < len(cells) and (so_far := widen(before, cells[row : row + 1])) is not Kind.TEXT:
+                before, row = so_far, row + 1
+            shown = cells[row] if len(cells[row]) <= 40 else cells[row][:40] + "..."
+            what = "is no number" if before is not Kind.BOOL else "is neither True nor False"
+            self.oddities[self._header[column]] = f"line {self._lines(block)[row]}: {shown!r} {what}"
+
+    def _parse(self, cells: Sequence[str], column: int, file: int) -> np.ndarray:
+        try:
+            return parse(self._kinds[column], cells)
+        except ValueError as cause:
+            message = f"column `{self._header[column]}`: {cause}; did the file change?"
+            raise SourceFormatError(f"{self.files[file]}: {message}") from cause

@@ -1,0 +1,232 @@
+"""Logs in JSON Lines: a step a line, or an episode a line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from rlds2buf.core.spec import FieldSpec
+from rlds2buf.errors import SourceFormatError
+from rlds2buf.formats.step_log.json_episodes import FOLLOWING, episode_columns, looks_like_an_episode
+from rlds2buf.formats.step_log.json_values import Misfit, columns_of, common
+from rlds2buf.formats.step_log.source import StepLogSource
+from rlds2buf.formats.step_log.table import Block, Table, log_files
+from rlds2buf.formats.step_log.text_blocks import Mark, TextBlock, mark_of, text_blocks
+
+__all__ = ["JsonTable", "StepLogJsonSource"]
+
+SUFFIXES: Final = (".jsonl", ".ndjson")
+LAYOUTS: Final = ("steps", "episodes")
+
+
+class StepLogJsonSource(StepLogSource):
+    """Steps in a JSON Lines file (https://jsonlines.org), or in a folder of such files.
+
+    A line is a step: an object of numbers, flags, texts and lists of one shape, which may nest
+    (``{"obs": {"arm": [0.1, 0.2]}, "reward": 1.0}``).  Or a line is an episode: an object of lists with an
+    entry for each step; observations may have one entry more, the last observation.  Flags of an
+    episode may be single (``"terminated": true``), and are those of its last step; other single
+    values are its metadata.  An episode may be ``{"steps": [step, ...], ...}`` too.  See
+    :class:`~rlds2buf.formats.step_log.source.StepLogSource` for what columns become.
+
+    Whole numbers are int64, others float64; a column with both is float64, and null is NaN.  The whole
+    file decides, so it is read once when it is opened.
+
+    Args:
+        path: a file, or a folder of them.
+        columns, final_rows, max_episode_steps: as there.
+        layout: ``"steps"`` or ``"episodes"``; None: an episode, if a reward or a flag is a list.
+
+    Raises:
+        SourceNotFound, SourceFormatError: as there; a damaged line is named by its number.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "log.jsonl"
+    >>> _ = path.write_text('{"obs": [[0], [1], [2]], "action": [0, 1], "reward": [0, 1], "terminated": true}')
+    >>> list(StepLogJsonSource(path))
+    [<Episode 0: 3 steps, terminated>]
+    """
+
+    format: ClassVar[str] = "jsonl"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        columns: Mapping[str, Any] | None = None,
+        final_rows: bool | None = None,
+        max_episode_steps: int | None = None,
+        optional: Collection[str] = (),
+        layout: str | None = None,
+    ) -> None:
+        if layout not in (None, *LAYOUTS):
+            raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+        self._layout = layout
+        super().__init__(
+            path, columns=columns, final_rows=final_rows, max_episode_steps=max_episode_steps, optional=optional
+        )
+
+    def _open(self) -> Table:
+        return JsonTable(self.path, self._layout, self._given)
+
+
+class JsonTable(Table):
+    """The values of JSON Lines files as columns; opened, it has read them once.
+
+    Args:
+        path: a file, or a folder of them.
+        layout: ``"steps"``, ``"episodes"`` or None.
+        given: field to column, as the caller named them.
+    """
+
+    def __init__(self, path: Path, layout: str | None = None, given: Mapping[str, Any] | None = None) -> None:
+        self.name = str(path)
+        self.files = log_files(path, SUFFIXES if path.is_dir() else ())
+        self.columns, self.unfit, self.oddities = {}, {}, {}
+        self._given = given or {}
+        self._episodes: bool | None = None if layout is None else layout == "episodes"
+        self._specs: dict[str, FieldSpec] = {}
+        self._marks: list[Mark] = []
+        borders: list[int] = []
+        self.notes = []
+        self.count = 0
+        for number, file in enumerate(self.files):
+            begun = self.count
+            for block in text_blocks(file, quotes=False):
+                lines = self._values(block)
+                if not lines:
+                    continue
+                before = self.count
+                if self._episodes:
+                    borders += self._scan_episodes(lines, file)
+                else:
+                    borders += [before] if before == begun else []
+                    self._merge(self._steps(lines, file), file, lines[0][0])
+                    self.count += len(lines)
+                mark = Mark(number, block.offset, block.stop, before, self.count - before, block.line)
+                self._marks.append(mark)
+        self.borders = np.array(borders or [0], np.int64)
+        self.columns = {name: spec for name, spec in self._specs.items() if not name.endswith(FOLLOWING)}
+        self.by_borders = bool(self._episodes)
+        self.following = {name: name + FOLLOWING for name in self.columns if name + FOLLOWING in self._specs}
+
+    def blocks(self, names: Sequence[str], start: int = 0) -> Iterator[Block]:
+        for mark in self._marks[mark_of(self._marks, start) :]:
+            file = self.files[mark.file]
+            row = mark.row
+            for columns in self._blocks_of(self._values(self._block(mark)), file):
+                count = len(next(iter(columns.values())))
+                if row + count > start:
+                    yield row, {name: self._as_told(columns.get(name), name, file) for name in names}
+                row += count
+            if row != mark.row + mark.rows:
+                raise SourceFormatError(f"{file}: the file changed while it was read")
+
+    def place(self, row: int) -> str:
+        mark = self._marks[mark_of(self._marks, row)]
+        file = self.files[mark.file]
+        seen = mark.row
+        for line, value in self._values(self._block(mark)):
+            count = len(next(iter(episode_columns(value)[0].values()))) if self._episodes else 1
+            if row < seen + count:
+                return f"{file.name}, line {line}" + (f", step {row - seen}" if self._episodes else "")
+            seen += count
+        return f"row {row}"
+
+    def _block(self, mark: Mark) -> TextBlock:
+        return next(text_blocks(self.files[mark.file], mark.offset, mark.line, stop=mark.stop, quotes=False))
+
+    def _values(self, block: TextBlock) -> list[tuple[int, Any]]:
+        """The objects of a block's lines, each with the line's number."""
+        lines = block.text.split("\n")
+        found = []
+        for i, line in enumerate(lines):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except json.JSONDecodeError as cause:
+                where = f"{block.file}, line {block.line + i}, column {cause.colno}"
+                raise SourceFormatError(f"{where}: no JSON ({cause.msg})") from cause
+            except (ValueError, RecursionError) as cause:
+                raise SourceFormatError(f"{block.file}, line {block.line + i}: {cause or 'nested too deep'}") from cause
+            if not isinstance(value, dict) or not value:
+                got = "an empty object" if value == {} else type(value).__name__
+                raise SourceFormatError(f"{block.file}, line {block.line + i}: a line should be an object, it is {got}")
+            found.append((block.line + i, value))
+        if found and self._episodes is None:
+            with _placed(block.file, found[0][0]):
+                self._episodes = looks_like_an_episode(found[0][1], self._given)
+        return found
+
+    def _blocks_of(self, lines: list[tuple[int, Any]], file: Path) -> Iterator[dict[str, np.ndarray]]:
+        if not self._episodes:
+            if lines:
+                yield self._steps(lines, file)
+            return
+        for line, value in lines:
+            yield self._episode(line, value, file)[0]
+
+    def _steps(self, lines: list[tuple[int, Any]], file: Path) -> dict[str, np.ndarray]:
+        try:
+            columns = columns_of([value for _, value in lines])
+        except Misfit as cause:
+            raise SourceFormatError(f"{file}, line {lines[cause.row][0]}: `{cause.column}` {cause.why}") from cause
+        if not columns:
+            raise SourceFormatError(f"{file}, line {lines[0][0]}: a step without values")
+        return columns
+
+    def _episode(self, line: int, value: Any, file: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        with _placed(file, line):
+            return episode_columns(value)
+
+    def _scan_episodes(self, lines: list[tuple[int, Any]], file: Path) -> list[int]:
+        """Take up lines that are episodes; where each begins."""
+        borders = []
+        for line, value in lines:
+            columns, notes = self._episode(line, value, file)
+            self._merge(columns, file, line)
+            borders.append(self.count)
+            self.notes.append(notes)
+            self.count += len(next(iter(columns.values())))
+        return borders
+
+    def _merge(self, columns: dict[str, np.ndarray], file: Path, line: int) -> None:
+        """Widen the columns' specs by those of a block."""
+        specs = {name: FieldSpec(column.shape[1:], column.dtype) for name, column in columns.items()}
+        if not self._specs:
+            self._specs = specs
+            return
+        if specs.keys() != self._specs.keys():
+            name = sorted(specs.keys() ^ self._specs.keys())[0]
+            what = "is missing" if name in self._specs else "is not in the lines before"
+            if name.endswith(FOLLOWING):
+                name, what = name[: -len(FOLLOWING)], "has one row more than there are steps in some lines only"
+            raise SourceFormatError(f"{file}, from line {line} on: `{name}` {what}")
+        for name, spec in specs.items():
+            both = common(self._specs[name], spec)
+            if both is None:
+                message = f"`{name}` is {spec}, but before it is {self._specs[name]}"
+                raise SourceFormatError(f"{file}, from line {line} on: {message}")
+            self._specs[name] = both
+
+    def _as_told(self, column: np.ndarray | None, name: str, file: Path) -> np.ndarray:
+        spec = self._specs[name]
+        if column is None or column.shape[1:] != spec.shape:
+            raise SourceFormatError(f"{file}: `{name}` is not what it was; did the file change?")
+        return column.astype(spec.dtype, copy=False)
+
+
+@contextlib.contextmanager
+def _placed(file: Path, line: int) -> Iterator[None]:
+    """What is wrong with a line's values, with the line."""
+    try:
+        yield
+    except Misfit as cause:
+        raise SourceFormatError(f"{file}, line {line}: `{cause.column}` {cause.why}") from cause

@@ -1,0 +1,317 @@
+"""Raw ``tf.train.Example`` records in TFRecord files, whose features the user names."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import glob
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rlds2buf.codecs.images.resize import read_size
+from rlds2buf.codecs.tfrecord.example import parse_example
+from rlds2buf.codecs.tfrecord.example_parser import ExampleParser
+from rlds2buf.codecs.tfrecord.frames import count_records, read_records
+from rlds2buf.codecs.tfrecord.gzip_frames import is_gzip, read_gzip_records
+from rlds2buf.core.budget import BUDGET, Budget
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.fields import STEP_FIELDS
+from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import EpisodeError, SourceError, SourceFormatError, SourceNotFound
+from rlds2buf.files.fingerprint import fingerprint_files
+from rlds2buf.formats.tf_example.columns import describe_record, resolve
+from rlds2buf.formats.tf_example.episode import StepCutter, field_tree, whole_episode
+from rlds2buf.formats.tf_example.feature_map import METADATA, NEXT, ExampleSpec, read_spec
+from rlds2buf.io.look import Look
+from rlds2buf.io.source import Source
+
+__all__ = ["TfExampleSource"]
+
+_RECORDS = ("episode", "step")
+_IMAGES = ("decoded", "encoded")
+_CHUNK_RECORDS = 1024
+_CHUNK_BYTES = 1 << 23
+
+
+class TfExampleSource(Source):
+    """Episodes from TFRecord files of ``tf.train.Example`` messages that carry no description.
+
+    What TFDS writes describes itself and is read by ``format="rlds"``; here the user says which
+    feature holds what::
+
+        open_source("train-*-of-00100", format="tf-example", features={
+            "observation/position": {"key": "position", "shape": [3]},
+            "observation/camera": {"key": "frames", "encoding": "image", "shape": [64, 64, 3]},
+            "action": "action",
+            "reward": "reward",
+            "metadata/seed": "seed",
+        })
+        open_source("Breakout/run_1-00000-of-00100", format="tf-example", features="rlu-atari")
+
+    Files may be GZIP-compressed as a whole; each is told by its first bytes.
+
+    Args:
+        path: a file, a glob pattern (``train-*``), or a folder, of which all files are read whose names
+            do not start with a dot or an underscore; several files in the order of their names.
+        features: for each field of a step ``{"key", "dtype", "shape", "encoding"}`` or just the key, as
+            :func:`~rlds2buf.formats.tf_example.feature_map.read_spec` says; or the path of a JSON file with that; or
+            the name of a known dataset, see :data:`~rlds2buf.formats.tf_example.feature_map.PRESETS`.  Paths below
+            ``metadata`` are facts about the episode, names that RLDS does not know are extras.
+        record: ``"episode"``, a record holds the whole columns of an episode; ``"step"``, a record is one
+            row, and an episode ends behind a row with `is_last` or `is_terminal`, before one with
+            `is_first`, where the value of `episode_id` changes, and where a file ends
+            (``metadata["open_tail"]`` is True if nothing else ended it).
+        episode_id: for records of one step, the key of a feature whose value tells episodes apart.
+        check_crc: compare the checksum of every record.
+        images: ``"decoded"``, pictures are pixels; ``"encoded"``, byte strings.  None is ``"decoded"``,
+            unless :meth:`encoded` is asked for.
+        resize: size that decoded pictures are to have, one number for a square or (height, width).
+        budget: for each episode, and each record of a compressed file.
+
+    A record of one step may be a transition: with features below ``next_observation`` (of the structure
+    of ``observation``) an episode of N records has N + 1 rows, and a record's `is_terminal` and `is_last`
+    speak of its next observation.  Without, the flags speak of the record's own observation.
+
+    Raises:
+        SourceNotFound: no file is there.
+        SourceFormatError: a file holds no such records, or the first record is not as `features` says.
+        ValueError, TypeError: the arguments; without `features` the message lists what the first record holds.
+    """
+
+    format: ClassVar[str] = "tf-example"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        features: Any = None,
+        record: str = "episode",
+        episode_id: str | None = None,
+        check_crc: bool = True,
+        images: str | None = None,
+        resize: int | tuple[int, int] | None = None,
+        budget: Budget = BUDGET,
+    ) -> None:
+        if record not in _RECORDS or images not in (None, *_IMAGES):
+            raise ValueError(
+                f"record must be one of {', '.join(_RECORDS)} and images one of {', '.join(_IMAGES)}, "
+                f"got {record!r} and {images!r}"
+            )
+        if episode_id is not None and record == "episode":
+            raise ValueError("episode_id is for records of one step (record='step')")
+        if images == "encoded" and resize is not None:
+            raise ValueError("pictures that are kept encoded can't be resized: their files stay as they are")
+        size = None if resize is None else read_size(resize)
+        self.name = os.fspath(path)
+        self._kind = record
+        self._episode_id = episode_id
+        self._check_crc = check_crc
+        self._images = images
+        self._budget = budget
+        self._files = _find_files(Path(path))
+        self._gzip = {file: is_gzip(file) for file in self._files}
+        first = self._first_record()
+        if features is None:
+            raise ValueError(
+                "features= is needed: which feature of a record is which field of a step; "
+                f"the first record of {self._files[0]} holds {describe_record(first)}"
+            )
+        self._example_spec = _checked(read_spec(features), record, episode_id)
+        try:
+            self._example_spec = resolve(self._example_spec, first, record)
+        except SourceFormatError as cause:
+            raise cause.at(f"{self._files[0]}: record 0") from cause
+        self._size = size
+        if size is not None:
+            self._example_spec = _resized(self._example_spec, size)
+
+    @functools.cached_property
+    def _spec(self) -> StepSpec:
+        encoded = self._images == "encoded"
+        fields = [field for field in self._example_spec.fields if field.path[0] not in (METADATA, NEXT)]
+        tree = field_tree({field.path: field.spec(encoded) for field in fields})
+        known = {name: tree.pop(name, None) for name in STEP_FIELDS[:4]}
+        for name in STEP_FIELDS[4:]:
+            tree.pop(name, None)
+        return StepSpec(**known, extras=tree)
+
+    @property
+    def spec(self) -> StepSpec:
+        return self._spec
+
+    @functools.cached_property
+    def num_episodes(self) -> int | None:  # type: ignore[override]
+        if self._kind == "step" or any(self._gzip.values()):
+            return None
+        return sum(self._counts(file) for file in self._files)
+
+    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
+        """See :meth:`Source.read`.
+
+        Raises:
+            SourceFormatError: a file is damaged, or a record is not as `features` says.
+        """
+        if self._kind == "step":
+            yield from itertools.islice(self._steps(), start, stop)
+            return
+        count = None if stop is None else max(stop - start, 0)
+        yield from itertools.islice(self._episodes(start), count)
+
+    def encoded(self) -> TfExampleSource:
+        if (
+            self._images is not None
+            or self._size is not None
+            or all(field.encoding != "image" for field in self._example_spec.fields)
+        ):
+            return self
+        other = copy.copy(self)
+        other._images = "encoded"
+        other.__dict__.pop("_spec", None)
+        return other
+
+    def details(self) -> dict[str, Any]:
+        return {
+            "path": self.name,
+            "files": [str(file) for file in self._files],
+            "compressed": any(self._gzip.values()),
+            "record": self._kind,
+            "episode_id": self._episode_id,
+            **self._example_spec.to_json(),
+        }
+
+    def fingerprint(self) -> str:
+        told = json.dumps(
+            [self._example_spec.to_json(), self._kind, self._episode_id, self._images, self._size], sort_keys=True
+        )
+        digest = hashlib.sha256(told.encode()).hexdigest()[:16]
+        return f"tf-example:{fingerprint_files(self._files)}:{digest}"
+
+    def _counts(self, file: Path) -> int:
+        known: dict[Path, int] = self.__dict__.setdefault("_known_counts", {})
+        if file not in known:
+            known[file] = count_records(file)
+        return known[file]
+
+    def _records(self, file: Path, start: int = 0) -> Iterator[bytes]:
+        if self._gzip[file]:
+            return read_gzip_records(file, start, check_data=self._check_crc, budget=self._budget)
+        return read_records(file, start, check_data=self._check_crc)
+
+    def _first_record(self) -> Mapping[str, Any]:
+        for file in self._files:
+            for record in self._records(file):
+                return _parsed(parse_example, record, file, 0)
+        raise SourceFormatError(f"{self.name}: no records in {len(self._files)} files")
+
+    def _episodes(self, start: int) -> Iterator[Episode | EpisodeError]:
+        index = 0
+        encoded = self._images == "encoded"
+        for file in self._files:
+            if not self._gzip[file] and index < start and index + self._counts(file) <= start:
+                index += self._counts(file)
+                continue
+            parser = ExampleParser()
+            skip = 0 if self._gzip[file] else max(start - index, 0)
+            index += skip
+            for number, record in enumerate(self._records(file, skip), skip):
+                if index >= start:
+                    parsed = _parsed(parser.parse, record, file, number)
+                    where: dict[str, Any] = {"source": str(file), "index": index, "budget": self._budget}
+                    try:
+                        yield whole_episode(self._example_spec, parsed, encoded=encoded, **where)
+                    except EpisodeError as error:
+                        yield error
+                    except SourceFormatError as cause:
+                        raise cause.at(f"{file}: record {number} (episode {index})") from cause
+                index += 1
+
+    def _steps(self) -> Iterator[Episode | EpisodeError]:
+        index = 0
+        for file in self._files:
+            cutter = StepCutter(
+                self._example_spec,
+                self._episode_id,
+                encoded=self._images == "encoded",
+                source=str(file),
+                index=index,
+                budget=self._budget,
+                compressed=self._gzip[file],
+            )
+            parser = ExampleParser()
+            for chunk in _chunks(self._records(file)):
+                parsed = [
+                    _parsed(parser.parse, record, file, number)
+                    for number, record in enumerate(chunk, cutter.num_records)
+                ]
+                yield from cutter.add(parsed)
+            yield from cutter.finish()
+            index = cutter.index
+
+
+def _resized(spec: ExampleSpec, size: tuple[int, int]) -> ExampleSpec:
+    fields = [dataclasses.replace(f, size=size) if f.encoding == "image" else f for f in spec.fields]
+    return dataclasses.replace(spec, fields=tuple(fields))
+
+
+def _checked(spec: ExampleSpec, record: str, episode_id: str | None) -> ExampleSpec:
+    names = {field.path[0] for field in spec.fields}
+    if record == "episode":
+        if NEXT in names:
+            raise ValueError(f"features: {NEXT} is for records of one step (record='step')")
+        return spec
+    if not names & {"is_first", "is_last", "is_terminal"} and episode_id is None:
+        raise ValueError(
+            "records of one step need something that tells where an episode ends: "
+            "is_first, is_last or is_terminal among the features, or episode_id="
+        )
+    after = {field.path[1:] for field in spec.fields if field.path[0] == NEXT}
+    if after and after != {field.path[1:] for field in spec.fields if field.path[0] == "observation"}:
+        raise ValueError(f"features: {NEXT} and observation differ in structure")
+    return spec
+
+
+def _chunks(records: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Some records at a time, so that flags are compared as columns; few where they are large."""
+    chunk: list[bytes] = []
+    size = 0
+    for record in records:
+        chunk.append(record)
+        size += len(record)
+        if len(chunk) >= _CHUNK_RECORDS or size >= _CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _parsed(parse: Callable[[bytes], Any], record: bytes, file: Path, number: int) -> Any:
+    try:
+        return parse(record)
+    except SourceFormatError as cause:
+        raise cause.at(f"{file}: record {number}: no tf.train.Example") from cause
+
+
+def _find_files(path: Path) -> list[Path]:
+    try:
+        if path.is_dir():
+            inside = [file for file in path.iterdir() if file.name[0] not in "._" and file.is_file()]
+            files = sorted(file for file in inside if file.suffix not in (".json", ".spec", ".txt", ".md"))
+        else:
+            files = [path] if path.exists() else sorted(Path(name) for name in glob.glob(str(path)))
+        if not files:
+            raise SourceNotFound(f"{path}: no files there")
+        for file in files:
+            look = Look(file)
+            if file.stat().st_size and not look.is_tfrecord() and not look.head.startswith(b"\x1f\x8b"):
+                raise SourceFormatError(f"{file}: no TFRecord file, saw {look.describe()}")
+        return files
+    except OSError as cause:
+        if isinstance(cause, SourceError):
+            raise
+        raise SourceError(f"{cause.filename or path}: {cause.strerror or cause}") from cause

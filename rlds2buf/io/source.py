@@ -1,0 +1,173 @@
+"""What every source offers."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, ClassVar
+
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.spec import StepSpec, spec_of
+from rlds2buf.errors import EpisodeError, FilteredOut, SourceFormatError
+
+__all__ = ["Source", "spec_of_first"]
+
+
+class Source(abc.ABC):
+    """A dataset that yields :class:`~rlds2buf.core.episode.Episode`, as often as it is iterated.
+
+    A context manager.  Subclasses implement :meth:`read` and the properties; they open files in
+    their constructor far enough to raise what is wrong with them as a whole.
+
+    Attributes:
+        format: the format's name, as ``open_source(format=...)`` takes it.
+        name: the path or address with the split, for messages and provenance.
+    """
+
+    format: ClassVar[str]
+    name: str
+
+    @property
+    @abc.abstractmethod
+    def spec(self) -> StepSpec:
+        """Shape and dtype of every step field."""
+
+    @property
+    def num_episodes(self) -> int | None:
+        """How many episodes there are; None where only a full pass would tell."""
+        return None
+
+    @property
+    def num_steps(self) -> int | None:
+        """How many rows (final rows included) there are; None where only a full pass would tell."""
+        return None
+
+    @abc.abstractmethod
+    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
+        """Yield episodes ``start`` up to (not with) ``stop``, in the dataset's order.
+
+        An episode that can't be built (ragged columns, no steps) is yielded as the
+        :class:`~rlds2buf.errors.EpisodeError` that says why, so that the ones behind it can still
+        be read; one that a filter leaves out as FilteredOut.  Every episode has `source` and `index` set.
+
+        Raises:
+            SourceError: the files are damaged; nothing after that point can be trusted.
+        """
+
+    def batches(self, rows: int = 1 << 14) -> Iterator[EpisodeBatch]:
+        """All episodes, several at a time: the fast lane into a buffer, without validation.
+
+        Args:
+            rows: about how many rows a batch has; a longer episode is a batch of its own.
+
+        Raises:
+            EpisodeError, SourceError: as iterating does.
+        """
+        waiting: list[Episode] = []
+        count = 0
+        for episode in self:
+            if waiting and count + episode.num_steps > rows:
+                yield EpisodeBatch.of(waiting)
+                waiting, count = [], 0
+            waiting.append(episode)
+            count += episode.num_steps
+        if waiting:
+            yield EpisodeBatch.of(waiting)
+
+    def encoded(self) -> Source:
+        """The same data with pictures as the files they are, where this source stores such files.
+
+        Their fields are byte strings then, whose FieldSpec has an ``image``.  Itself where there are
+        none, or where the source was told how its pictures are to be had.
+        """
+        return self
+
+    def without(self, paths: Iterable[str]) -> Source:
+        """The same data, perhaps without these step fields: a hint that nobody will look at them.
+
+        A source that saves work by it (pictures not decoded) leaves them out of its spec and its
+        episodes; others return themselves.
+
+        Args:
+            paths: as ``spec.fields()`` names them, joined by ``/``: ``"observation/image_0"``,
+                ``"extras/depth"``; also of whole nests.
+
+        Raises:
+            ValueError: no field is called so, or none would be left.
+        """
+        return self
+
+    def only(self, wanted: Callable[[int], bool]) -> Source:
+        """The same data, perhaps without some episodes: a hint that nobody will look at those.
+
+        A source that saves work by it, and knows how many there are, does not yield them from
+        :meth:`read`; the others keep their index.  Others return themselves.
+
+        Args:
+            wanted: whether the episode of an index will be looked at.
+        """
+        return self
+
+    def with_records(self) -> tuple[Source, Any] | None:
+        """The same data, each episode with the `record` that it was read from, and how records are laid out.
+
+        For a sink that takes records as they are
+        (:class:`~rlds2buf.formats.rlds.record_layout.RecordLayout`); None where there are none.
+        """
+        return None
+
+    def details(self) -> dict[str, Any]:
+        """Further facts for ``rlds2buf inspect``, as plain JSON values (splits, files, versions)."""
+        return {}
+
+    def warnings(self) -> list[str]:
+        """What should be known of the data before they are used: what is missing, what is guessed."""
+        return [str(text) for text in self.details().get("warnings", [])]
+
+    def facts(self) -> dict[str, Any]:
+        """What is known of the dataset as a whole and a copy should keep (author, environment); plain JSON values."""
+        return {}
+
+    def fingerprint(self) -> str:
+        """A text that changes when the dataset does; for provenance and resuming."""
+        return self.name
+
+    def close(self) -> None:
+        """Release files; idempotent."""
+        return None
+
+    def __iter__(self) -> Iterator[Episode]:
+        for item in self.read():
+            if isinstance(item, FilteredOut):
+                continue
+            if isinstance(item, EpisodeError):
+                raise item
+            yield item
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+
+def spec_of_first(source: Source, what: str = "episodes") -> StepSpec:
+    """The spec of the first episode that can be built, for sources whose files don't tell it.
+
+    Raises:
+        SourceFormatError: there are no episodes, called `what` in the message.
+        EpisodeError: none of them can be built; that of the last one.
+    """
+    error: Exception = SourceFormatError(f"{source.name}: no {what}, so nothing tells what a step is")
+    for found in source.read():
+        if isinstance(found, Episode):
+            return spec_of(found)
+        error = found
+    raise error

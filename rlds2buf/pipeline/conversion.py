@@ -1,0 +1,399 @@
+"""The main job: source -> check -> sink, an episode at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import inspect
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rlds2buf import __version__
+from rlds2buf.check.repair import keep_final_transition, repair
+from rlds2buf.check.report import Checker, Issue, issue_of
+from rlds2buf.check.rules import ERROR, way_out
+from rlds2buf.core import shown
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import EpisodeError, FilteredOut
+from rlds2buf.io.sink import Sink
+from rlds2buf.io.source import Source
+from rlds2buf.pipeline.opening import open_source
+from rlds2buf.pipeline.progress import Tracked
+from rlds2buf.pipeline.sink_opening import open_sink
+from rlds2buf.pipeline.targets import kind_of
+
+__all__ = ["ConvertReport", "convert"]
+
+ON_INVALID = ("raise", "skip", "repair")
+FINAL_TRANSITION = ("drop", "keep")
+MAX_ISSUES = 20
+CHECKPOINT_SECONDS = 5.0
+
+
+@dataclasses.dataclass
+class ConvertReport:
+    """What became of the episodes of a conversion; ``read == episodes + rejected episodes``, always.
+
+    Attributes:
+        source, sink: their names.
+        read: episodes looked at.
+        episodes: episodes written.
+        steps: rows written.
+        items: what they became in the sink: transitions of a buffer, episodes of a list.
+        rejected: episodes that were left out, by the first rule that each breaks.
+        repaired: rows that were changed, by rule; with ``final_transition="keep"`` also episodes by
+            ``final-transition-kept`` and ``final-transition-lost``.
+        lost: what the output's format can't hold of the data: field to the reason.
+        issues: the first findings that episodes were left out for.
+        warnings: what should be known of the source before its data are used, of weights that only order them, and
+            of what earlier runs had left at the target.
+        notes: what should be known of the output: where it is, if not at the path given, and its id.
+        seconds: of this run, without opening source and sink.
+        resumed: episodes of `read` that an earlier run had dealt with; they are in the counts.
+    """
+
+    source: str
+    sink: str
+    read: int = 0
+    episodes: int = 0
+    steps: int = 0
+    items: int = 0
+    rejected: Counter[str] = dataclasses.field(default_factory=Counter)
+    repaired: Counter[str] = dataclasses.field(default_factory=Counter)
+    issues: list[Issue] = dataclasses.field(default_factory=list)
+    lost: dict[str, str] = dataclasses.field(default_factory=dict)
+    seconds: float = 0.0
+    resumed: int = 0
+    warnings: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def __repr__(self) -> str:
+        rows = [
+            ("  episodes", f"{self.episodes:,} of {self.read:,} read"),
+            ("  steps", f"{self.steps:,}"),
+            ("  items", f"{self.items:,}"),
+            ("  seconds", f"{self.seconds:.3g}"),
+        ]
+        if self.resumed:
+            rows.append(("  resumed", f"{self.resumed:,} episodes were there already"))
+        for title, found in (("left out", self.rejected), ("changed", self.repaired)):
+            if found:
+                by_rule = ", ".join(f"{rule} {count:,}" for rule, count in found.most_common())
+                rows.append((f"  {title}", by_rule))
+        if self.lost:
+            rows.append(("  not held", ", ".join(self.lost)))
+        return shown.aligned(f"{self.source} -> {self.sink}", rows)
+
+    @property
+    def written(self) -> int:
+        """The same as `episodes`."""
+        return self.episodes
+
+    @property
+    def steps_per_second(self) -> float:
+        """Rows written by second of this run; 0 before any time has passed, or after resuming."""
+        return 0.0 if self.resumed or not self.seconds else self.steps / self.seconds
+
+    def leave_out(self, rule: str) -> None:
+        """Count one episode as read and left out."""
+        self.read += 1
+        self.rejected[rule] += 1
+
+    def reject(self, issue: Issue) -> None:
+        """Count one episode as read and left out, and keep the finding."""
+        self.leave_out(issue.rule)
+        if len(self.issues) < MAX_ISSUES:
+            self.issues.append(issue)
+
+    def accept(self, episode: Episode, items: int) -> None:
+        """Count one episode as read and written."""
+        self.read += 1
+        self.episodes += 1
+        self.steps += episode.num_steps
+        self.items += items
+
+    def check(self) -> None:
+        """Assert that no episode has been lost from the books."""
+        assert self.read == self.episodes + sum(self.rejected.values()), self
+
+    def counts(self) -> dict[str, Any]:
+        """The counts as plain JSON values; :meth:`go_on_from` reads them back."""
+        return {
+            "read": self.read,
+            "episodes": self.episodes,
+            "steps": self.steps,
+            "items": self.items,
+            "rejected": dict(self.rejected),
+            "repaired": dict(self.repaired),
+        }
+
+    def go_on_from(self, counts: Mapping[str, Any]) -> None:
+        """Take over the counts of an unfinished run."""
+        for name in ("read", "episodes", "steps", "items"):
+            setattr(self, name, int(counts[name]))
+        self.rejected = Counter(counts["rejected"])
+        self.repaired = Counter(counts["repaired"])
+        self.resumed = self.read
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "source": self.source,
+            "sink": self.sink,
+            **self.counts(),
+            "written": self.episodes,
+            "issues": [issue.to_json() for issue in self.issues],
+            "lost": self.lost,
+            "seconds": self.seconds,
+            "resumed": self.resumed,
+            "warnings": self.warnings,
+            "notes": self.notes,
+        }
+
+
+def convert(
+    source: Any,
+    sink: Any,
+    *,
+    to: str | None = None,
+    on_invalid: str = "raise",
+    final_transition: str = "drop",
+    allow_nonfinite: bool = False,
+    add: Sequence[str] = (),
+    gamma: float = 0.99,
+    progress: bool = False,
+    overwrite: bool = False,
+    resume: bool = False,
+    sink_options: Mapping[str, Any] | None = None,
+    split: str | None = None,
+    format: str | None = None,
+    **options: Any,
+) -> ConvertReport:
+    """Read every episode of a dataset, check it, and write it.
+
+    Args:
+        source: a Source, or whatever :func:`rlds2buf.open_source` takes.
+        sink: a Sink; a buffer, which the episodes are added to; a list, which they are appended
+            to; or a path.
+        to: what is written at a path: ``"buffer"``, a folder that :func:`rlds2buf.load_buffer` opens;
+            ``"rlds"``, a folder that TFDS and :func:`rlds2buf.open_source` open; ``"minari"``, one that
+            Minari opens; ``"d4rl"``, an HDF5 file with D4RL's keys; or ``"reverb-checkpoint"``, from
+            which a Reverb server starts (:func:`rlds2buf.reverb.push.write_checkpoint` has more options).
+            None: what the path's suffix means (``.hdf5`` is ``"d4rl"``), or else ``"buffer"``.
+        on_invalid: what becomes of an episode with errors (:mod:`rlds2buf.check.rules`):
+            ``"raise"`` stops, ``"skip"`` leaves it out, ``"repair"`` mends its flags from the
+            record's own borders, and leaves it out if errors remain.  All is counted.
+        final_transition: ``"keep"`` where the last row's action and reward are real, not padding
+            (:func:`rlds2buf.check.repair.keep_final_transition`).
+        allow_nonfinite: accept NaN and infinity.
+        add: returns to write as extra columns: any of ``"return_to_go"``, ``"discounted_return"``,
+            ``"cost_to_go"`` and ``"discounted_cost"`` (:func:`rlds2buf.returns.annotate`).
+        gamma: discount per step of the discounted ones.
+        progress: show a bar on standard error, if that is a terminal.
+        overwrite: for a path: replace what is there, once the new one is whole.
+        resume: for a path: go on from an earlier conversion of the same source with the same
+            options that was killed, and keep what there is if this one fails.
+        sink_options: for a path: options of what is written there, as the class in
+            its format under :mod:`rlds2buf.formats` lists them (``{"name": "hopper"}`` of an RLDS folder).
+        split, format, options: for :func:`rlds2buf.open_source`, if `source` is not a Source.
+
+    Returns:
+        ConvertReport.
+
+    Raises:
+        EpisodeError: an episode has errors, and `on_invalid` is ``"raise"``; or there are episodes, and
+            none of them is left to write.
+        SourceError: the source can't be read.
+        SinkError, SnapshotError: the sink can't be written; SnapshotExists if it is there already.
+        ValueError: an unknown option, or a path that is an address or has the suffix of files that are not written.
+
+        Each of them has the ConvertReport so far as its attribute ``report``.  What was written is
+        taken back: no folder is left that looks whole, a list is as it was, and a buffer that was
+        empty is empty again (a buffer that was not keeps the episodes added).
+
+    >>> import numpy as np
+    >>> good = Episode(observation=np.arange(3), is_terminal=[False, False, True])
+    >>> bad = Episode(observation=np.arange(3), is_terminal=[False, True, False])
+    >>> episodes = []
+    >>> report = convert([good, bad], episodes, on_invalid="skip")
+    >>> report.read, report.episodes, dict(report.rejected)
+    (2, 1, {'terminal-inside': 1})
+    """
+    _one_of("on_invalid", on_invalid, ON_INVALID)
+    _one_of("final_transition", final_transition, FINAL_TRANSITION)
+    _check_names(options)
+    with contextlib.ExitStack() as stack:
+        if not isinstance(source, Source):
+            source = stack.enter_context(open_source(source, split=split, format=format, **options))
+        elif split is not None or format is not None or options:
+            given = [*(["split"] if split is not None else []), *(["format"] if format is not None else []), *options]
+            raise ValueError(f"{', '.join(given)}: for opening a path, not for an opened source")
+        if getattr(source, "is_endless", False):
+            raise ValueError(f"{source.name}: a mixture without end (stop='never') can't be written")
+        if to is None:
+            to = kind_of(sink) if isinstance(sink, str | os.PathLike) else "buffer"
+        sink = open_sink(sink, to=to, overwrite=overwrite, resume=resume, **(sink_options or {}))
+        choices = {
+            "on_invalid": on_invalid,
+            "final_transition": final_transition,
+            "allow_nonfinite": allow_nonfinite,
+            **({"add": [add] if isinstance(add, str) else list(add), "gamma": gamma} if add else {}),
+        }
+        conversion = _Conversion(_for_sink(source, sink, choices), sink, choices)
+        conversion.run(progress)
+        return conversion.report
+
+
+class _Conversion:
+    """One run: the choices, where it stands, and what it does with each episode."""
+
+    def __init__(self, source: Source, sink: Sink, choices: Mapping[str, Any]) -> None:
+        self.source = source
+        self.sink = sink
+        self.choices = choices
+        self.checker = Checker(source.spec, allow_nonfinite=choices["allow_nonfinite"])
+        self.report = ConvertReport(source.name, sink.name)
+
+    def run(self, progress: bool) -> None:
+        started = time.perf_counter()
+        try:
+            spec, self._annotate = _annotation(self.source.spec, self.choices)
+            self.sink.expect(self.source.num_episodes)
+            self.sink.open(spec, self._provenance())
+            self.report.warnings = [*self.source.warnings(), *self.sink.found]
+            started = time.perf_counter()  # a sink loads its libraries when it is opened
+            self._go_on()
+            with contextlib.closing(self._episodes(progress)) as episodes:
+                saved = time.monotonic()
+                for item in episodes:
+                    self._take(item)
+                    if time.monotonic() - saved > CHECKPOINT_SECONDS:
+                        self.sink.checkpoint(self.report.counts())
+                        saved = time.monotonic()
+            self.report.check()
+            self._refuse_nothing()
+            self.sink.flush()
+            self.sink.commit()
+            self.report.lost = dict(self.sink.lost())
+            self.report.notes = list(self.sink.notes)
+        except BaseException as error:
+            self.report.check()
+            error.report = self.report  # type: ignore[attr-defined]  # documented on convert()
+            self.sink.abort()
+            raise
+        finally:
+            self.report.seconds = time.perf_counter() - started
+
+    def _provenance(self) -> dict[str, Any]:
+        facts = self.source.facts()
+        return {
+            **({"dataset": facts} if facts else {}),
+            "source": self.source.name,
+            "format": self.source.format,
+            "fingerprint": self.source.fingerprint(),
+            "options": {**self.choices, **getattr(self.source, "transformation", {})},
+            "rlds2buf": __version__,
+        }
+
+    def _episodes(self, progress: bool) -> Any:
+        return Tracked(self.source, "convert", enabled=progress).read(self.report.read)
+
+    def _go_on(self) -> None:
+        counts = self.sink.resumed()
+        if counts is None:
+            return
+        self.report.go_on_from(counts)
+        if self.report.read:  # the rules on neighbours compare with the episode before
+            for item in self.source.read(self.report.read - 1, self.report.read):
+                if isinstance(item, Episode):
+                    self.checker.check(item)
+
+    def _take(self, item: Episode | EpisodeError) -> None:
+        if isinstance(item, FilteredOut):
+            self.report.leave_out(issue_of(item).rule)
+            return
+        if isinstance(item, EpisodeError):
+            self._refuse(issue_of(item), item)
+            return
+        episode, changes, fault = self._mend(item)
+        if fault is not None:
+            self._refuse(fault)
+            return
+        if self.choices["final_transition"] == "keep":
+            episode, kept = keep_final_transition(episode)
+            changes += kept
+        try:
+            episode = self._annotate(episode)
+            items = self.sink.write(episode)
+        except EpisodeError as error:
+            self._refuse(issue_of(error), error)
+            return
+        self.report.accept(episode, items)
+        self.report.repaired.update(changes)
+
+    def _mend(self, episode: Episode) -> tuple[Episode, Counter[str], Issue | None]:
+        """The episode to write, how many rows changed by rule, and the first error that is left."""
+        fault = _first_error(self.checker.check(episode))
+        changes: Counter[str] = Counter()
+        if fault is not None and self.choices["on_invalid"] == "repair":
+            episode, changes = repair(episode)
+            # A checker of its own: the running one has already seen this episode go by.
+            fresh = Checker(self.source.spec, allow_nonfinite=self.choices["allow_nonfinite"])
+            fault = _first_error(fresh.check(episode))
+        return episode, changes, fault
+
+    def _refuse(self, issue: Issue, error: EpisodeError | None = None) -> None:
+        if self.choices["on_invalid"] == "raise":
+            error = error if error is not None else issue.error()
+            error.advice = way_out(issue.rule)
+            raise error
+        self.report.reject(issue)
+
+    def _refuse_nothing(self) -> None:
+        """An output of no episodes, where there were some, would only look like one."""
+        if self.report.episodes or not self.report.read:
+            return
+        rules = ", ".join(f"{rule} {count:,}" for rule, count in self.report.rejected.most_common())
+        message = f"nothing was written: all {self.report.read:,} episodes were left out ({rules})"
+        raise EpisodeError(message, source=self.report.source)
+
+
+def _annotation(spec: StepSpec, choices: Mapping[str, Any]) -> tuple[StepSpec, Callable[[Episode], Episode]]:
+    """The spec of what is written, and what adds the columns that were asked for."""
+    if "add" not in choices:
+        return spec, lambda episode: episode
+    from rlds2buf.returns.annotate import annotate, annotated_spec
+
+    how = {"add": choices["add"], "gamma": choices["gamma"]}
+    return annotated_spec(spec, add=how["add"]), lambda episode: annotate(episode, **how)
+
+
+def _first_error(issues: list[Issue]) -> Issue | None:
+    return next((issue for issue in issues if issue.severity == ERROR), None)
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+
+
+def _for_sink(source: Source, sink: Sink, choices: Mapping[str, Any]) -> Source:
+    """The source with its pictures, or its whole records, in the form that the sink would rather have."""
+    source = source.encoded() if sink.takes_encoded_images else source
+    unchanged = choices["on_invalid"] != "repair" and choices["final_transition"] == "drop" and "add" not in choices
+    offer = source.with_records() if unchanged and sink.takes_encoded_images else None
+    return offer[0] if offer is not None and sink.adopt(offer[1]) else source
+
+
+def _check_names(options: Mapping[str, Any]) -> None:
+    """A misspelt option of :func:`convert` itself is no option of the source's."""
+    own = [name for name, it in inspect.signature(convert).parameters.items() if it.kind is it.KEYWORD_ONLY]
+    for name in options:
+        near = difflib.get_close_matches(name, own, n=1, cutoff=0.8)
+        if near:
+            raise TypeError(f"convert() has no option {name!r}; did you mean {near[0]}?")

@@ -1,0 +1,131 @@
+"""A progress bar on standard error: episodes, steps per second, time left."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import EpisodeError
+from rlds2buf.io.source import Source
+from rlds2buf.pipeline import interruption
+from rlds2buf.pipeline.transformed_source import items_of
+
+__all__ = ["Tracked"]
+
+_REFRESH_SECONDS = 0.1
+
+
+class Tracked(Source):
+    """A source that shows how far it has been read.
+
+    It draws on standard error, and only where that is a terminal; otherwise it passes everything
+    through.  A signal that got lost (:mod:`rlds2buf.pipeline.interruption`) stops it in either case.
+
+    Args:
+        source: what is read; it stays the caller's to close.
+        label: the word before the bar.
+        enabled: False shows nothing at all.
+
+    >>> import rlds2buf, numpy as np
+    >>> ep = rlds2buf.Episode(observation=np.zeros(3), reward=np.zeros(3), is_terminal=np.zeros(3, bool))
+    >>> with rlds2buf.open_source([ep]) as source:
+    ...     sum(episode.num_steps for episode in Tracked(source, "count"))
+    3
+    """
+
+    def __init__(self, source: Source, label: str, *, enabled: bool = True) -> None:
+        self._source = source
+        self._label = label
+        self._enabled = enabled and sys.stderr.isatty()
+        self.format = source.format  # type: ignore[misc]  # each Tracked has its source's own
+        self.name = source.name
+
+    @property
+    def spec(self) -> StepSpec:
+        """The source's."""
+        return self._source.spec
+
+    @property
+    def num_episodes(self) -> int | None:
+        """The source's."""
+        return self._source.num_episodes
+
+    @property
+    def num_steps(self) -> int | None:
+        """The source's."""
+        return self._source.num_steps
+
+    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
+        """The source's episodes, counted as they go by."""
+        if not self._enabled:
+            for item in self._source.read(start, stop):
+                yield item
+                interruption.check()
+            return
+        total = stop if stop is not None else items_of(self._source)
+        with _Bar(self._label, None if total is None else max(total - start, 0)) as bar:
+            for item in self._source.read(start, stop):
+                yield item
+                bar.advance(item.num_steps if isinstance(item, Episode) else 0)
+                interruption.check()
+
+    def details(self) -> dict[str, Any]:
+        """The source's."""
+        return self._source.details()
+
+    def warnings(self) -> list[str]:
+        """The source's."""
+        return self._source.warnings()
+
+    def fingerprint(self) -> str:
+        """The source's."""
+        return self._source.fingerprint()
+
+
+class _Bar:
+    """Counts by itself and redraws ten times a second, so that short episodes cost nothing."""
+
+    def __init__(self, label: str, total: int | None) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[text]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            auto_refresh=False,
+            transient=True,
+        )
+        self._task = self._progress.add_task(label, total=total, text="")
+        self._total = total
+        self._episodes = 0
+        self._steps = 0
+        self._start = self._drawn = time.monotonic()
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def advance(self, steps: int) -> None:
+        """Count one episode of so many steps."""
+        self._episodes += 1
+        self._steps += steps
+        now = time.monotonic()
+        if now - self._drawn >= _REFRESH_SECONDS:
+            self._drawn = now
+            of = "" if self._total is None else f"/{self._total:,}"
+            rate = self._steps / (now - self._start)
+            text = f"{self._episodes:,}{of} episodes  {self._steps:,} steps  {rate:,.0f} steps/s"
+            self._progress.update(self._task, completed=self._episodes, text=text, refresh=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()

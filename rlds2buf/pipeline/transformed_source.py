@@ -1,0 +1,162 @@
+"""A source whose episodes are mapped, cast, aligned, filtered or sampled on their way."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import EpisodeError
+from rlds2buf.io.source import Source
+from rlds2buf.transform.transformation import Transformation
+
+__all__ = ["TransformedSource", "items_of"]
+
+
+class TransformedSource(Source):
+    """Another source's episodes, changed; whatever its format.
+
+    Episodes keep the index that they have there.  One that is left out is yielded from :meth:`read`
+    as FilteredOut in its place, so counting and resuming go by the same numbers as without filters;
+    iterating passes over it.  `num_episodes` and `num_steps` are None then.
+
+    Args:
+        source: what is read; this one closes it.
+        options: what is done, see :class:`~rlds2buf.transform.transformation.Transformation`.
+
+    Attributes:
+        transformation: the same as plain JSON values, for the provenance.
+
+    Raises:
+        ValueError, TypeError: an option is wrong, or names a field that the source lacks.
+
+    >>> import rlds2buf
+    >>> episodes = [[{"observation": {"q": float(i), "v": 0.0}, "reward": 1.0} for i in range(n)] for n in (2, 5)]
+    >>> source = rlds2buf.open_source(episodes, map={"observation": "observation/*"}, float32=True, min_length=3)
+    >>> source.spec.observation, list(source), [type(item).__name__ for item in source.read()]
+    (FieldSpec(float32[2]), [<Episode 1: 5 steps, truncated>], ['FilteredOut', 'Episode'])
+    """
+
+    def __init__(self, source: Source, **options: Any) -> None:
+        self._source = source
+        self._options = options
+        self.format = source.format  # type: ignore[misc]  # each one has its source's own
+        self.name = source.name
+        count = items_of(source) if options.get("sample") is not None else None  # it may take a while to tell
+        self._transformation = Transformation(source.spec, num_episodes=count, **options)
+        self._reading = self._only_what_is_needed()
+        self.transformation: dict[str, Any] = {
+            **getattr(source, "transformation", {}),
+            **self._transformation.description,
+        }
+
+    @property
+    def spec(self) -> StepSpec:
+        return self._transformation.spec
+
+    @property
+    def does_something(self) -> bool:
+        """False where every option is at its default."""
+        return bool(self._transformation.description)
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether iterating goes on for ever, as a mixture may."""
+        return bool(getattr(self._source, "is_endless", False))
+
+    @property
+    def num_items(self) -> int | None:
+        """How many items :meth:`read` yields, those left out included; None where only a full pass would tell."""
+        return items_of(self._source)
+
+    @property
+    def num_episodes(self) -> int | None:
+        return None if self._transformation.filters else self._source.num_episodes
+
+    @property
+    def num_steps(self) -> int | None:
+        return None if self._transformation.filters else self._source.num_steps
+
+    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
+        change = self._transformation
+        if not change.chooses:
+            for item in self._reading.read(start, stop):
+                yield change.take(item)
+            return
+        index = start
+        for item in self._reading.read(start, stop):
+            place = item.index if isinstance(item, Episode) else item.episode
+            place = index if place is None else place
+            yield from self._passed_over(index, place)
+            yield change.take(item) if change.wants(place) else change.left_out(place, self.name)
+            index = place + 1
+        yield from self._passed_over(index, self._end(index, stop))
+
+    def _passed_over(self, start: int, stop: int) -> Iterator[EpisodeError]:
+        """What stands for the episodes that the source did not even yield."""
+        for index in range(start, stop):
+            yield self._transformation.left_out(index, self.name)
+
+    def _end(self, reached: int, stop: int | None) -> int:
+        """Behind the last item, where the source may have passed over the last ones."""
+        count = None if self._reading is self._source else self._reading.num_episodes
+        if count is None:
+            return reached
+        return count if stop is None else min(stop, count)
+
+    def _only_what_is_needed(self) -> Source:
+        """The source without the fields and the episodes that nobody will look at, as far as it can do that."""
+        source = self._source
+        if self._transformation.unused:
+            with contextlib.suppress(ValueError):  # nothing but flags would be left
+                source = source.without(self._transformation.unused)
+        return source.only(self._transformation.wants) if self._transformation.chooses else source
+
+    def batches(self, rows: int = 1 << 14) -> Iterator[EpisodeBatch]:
+        if self._transformation.filters or self._transformation.moves_rows:
+            yield from super().batches(rows)
+            return
+        for batch in self._reading.batches(rows):
+            try:
+                changed = self._transformation.change(batch.rows)
+            except EpisodeError:
+                for episode in batch:  # the one that is to blame says where
+                    self._transformation.change(episode)
+                raise
+            yield EpisodeBatch(changed, batch.starts, batch.placeholder)
+
+    def encoded(self) -> Source:
+        """As the source's, if everything that is to be done can be done to encoded pictures."""
+        inner = self._source.encoded()
+        if inner is self._source:
+            return self
+        try:
+            return TransformedSource(inner, **self._options)
+        except ValueError:  # a picture is to be cast or joined, so its pixels are needed
+            return self
+
+    def details(self) -> dict[str, Any]:
+        return {**self._source.details(), "transformation": self.transformation}
+
+    def warnings(self) -> list[str]:
+        return self._source.warnings()
+
+    def facts(self) -> dict[str, Any]:
+        return self._source.facts()
+
+    def fingerprint(self) -> str:
+        done = json.dumps(self._transformation.description, sort_keys=True, default=str)
+        return f"{self._source.fingerprint()}|{done}"
+
+    def close(self) -> None:
+        self._source.close()
+
+
+def items_of(source: Source) -> int | None:
+    """How many items a source's ``read`` yields, where that is known."""
+    found: int | None = getattr(source, "num_items", None)
+    return source.num_episodes if found is None else found

@@ -1,0 +1,111 @@
+"""Any metadata of any episodes: what is stored comes back, and what does not is counted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlds2buf import StepSpec
+from rlds2buf.codecs.tfrecord.example import parse_example
+from rlds2buf.core import nest
+from rlds2buf.formats.rlds.features import parse_features
+from rlds2buf.formats.rlds.features_writer import features_json
+from rlds2buf.formats.rlds.leaf_reader import leaf_readers
+from rlds2buf.formats.rlds.leaf_writer import join_example
+from rlds2buf.formats.rlds.metadata_writer import MARKERS, MetadataWriter
+from rlds2buf.formats.rlds.own_metadata import OwnMetadata, own_metadata_json, read_own_metadata
+
+NAMES = st.sampled_from(["a", "b", "c", "steps", "open_tail", "x/y"])
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**65), 2**65),
+    st.floats(),
+    st.text(max_size=3),
+    st.binary(max_size=3),
+    st.sampled_from([np.float32(0.1), np.int8(-1), np.uint64(2**64 - 1), np.str_("é"), np.complex64(1j)]),
+)
+ARRAYS = st.builds(
+    lambda shape, dtype: np.arange(np.prod(shape)).reshape(shape).astype(dtype),
+    st.lists(st.integers(0, 2), max_size=2).map(tuple),
+    st.sampled_from(["f4", "f8", "i2", "u8", "c16", "?", "S2", "U2"]),
+)
+LISTS = st.lists(st.one_of(st.integers(0, 3), st.text(max_size=2), st.binary(max_size=2)), max_size=3)
+VALUES = st.recursive(
+    st.one_of(SCALARS, ARRAYS, LISTS),
+    lambda inner: st.one_of(st.dictionaries(NAMES, inner, max_size=3), st.tuples(inner), st.tuples(inner, inner)),
+    max_leaves=5,
+)
+
+
+def read_back(writer: MetadataWriter, records: list[bytes], tmp: Any) -> list[dict[str, Any]]:
+    """As a reader of the folder finds it."""
+    features: Any = parse_features(json.loads(json.dumps(features_json(writer.features()))))
+    content = own_metadata_json(StepSpec(), writer.paths(), writer.python_kinds())
+    (tmp / "metadata.json").write_text(json.dumps(content))
+    own: OwnMetadata = read_own_metadata(tmp)
+    readers = leaf_readers(features)
+    examples = [parse_example(record) for record in records]
+    return [own.metadata(nest.map_structure(lambda r, e=e: r.read(e), readers)) for e in examples]  # type: ignore[misc]
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, str | bytes | list):
+        return isinstance(other, str | bytes | list) and bool(one == other)
+    one, other = np.asarray(one), np.asarray(other)
+    if one.dtype.kind in "SU":
+        one = np.array([c.encode() if isinstance(c, str) else c for c in one.reshape(-1).tolist()], object).reshape(
+            one.shape
+        )
+    if one.shape != other.shape or (one.dtype != other.dtype and one.dtype != object):
+        return False
+    return bool(np.array_equal(one, other, equal_nan=one.dtype.kind in "fc"))
+
+
+@settings(max_examples=300, deadline=None)
+@given(metadata=st.dictionaries(NAMES, VALUES, max_size=4))
+def test_one_episode(metadata: dict[str, Any], tmp_path_factory: Any) -> None:
+    writer = MetadataWriter()
+    record = join_example(writer.write(metadata))
+    (found,) = read_back(writer, [record], tmp_path_factory.mktemp("one"))
+    meant, got = dict(nest.flatten(metadata)), dict(nest.flatten(found))
+    for path, value in meant.items():
+        if path[0] in MARKERS:
+            marker = metadata[path[0]]
+            scalar = isinstance(marker, bool | np.bool_ | int | np.integer)
+            assert found.get(path[0], False) == (scalar and bool(marker)) and (scalar or path[0] in writer.lost)
+            got.pop((path[0],), None)
+            continue
+        if nest.path_name(path) in writer.lost:
+            assert path not in got or nest.path_name(path).count("/") > len(path) - 1 or "steps" in path
+        else:
+            # A tuple that lacks something stays a dict of what is left.
+            assert writer.lost or path in got
+            (stored,) = (place for place in got if [*map(str, place)] == [*map(str, path)])
+            assert same(value, got.pop(stored)), path
+    assert set(got) <= {(name,) for name in MARKERS} | set(meant)
+
+
+@settings(max_examples=200, deadline=None)
+@given(episodes=st.lists(st.dictionaries(NAMES, VALUES, max_size=3), min_size=2, max_size=4))
+def test_several_episodes_and_going_on(episodes: list[dict[str, Any]], tmp_path_factory: Any) -> None:
+    writer = MetadataWriter()
+    records = [join_example(writer.write(metadata)) for metadata in episodes]
+    found = read_back(writer, records, tmp_path_factory.mktemp("several"))
+    for metadata, got in zip(episodes, found, strict=True):
+        values = dict(nest.flatten(got))
+        for path, value in nest.flatten(metadata):
+            if path in values and path[0] not in MARKERS and not isinstance(value, str | list):
+                assert same(value, values[path]) or nest.path_name(path) in writer.lost, path
+    other = MetadataWriter()
+    other.write(episodes[0])
+    state = json.loads(json.dumps(other.state()))
+    again = MetadataWriter()
+    again.go_on_from(state)
+    assert [join_example(again.write(metadata)) for metadata in episodes[1:]] == records[1:]
+    assert again.lost == writer.lost and again.features() == writer.features()
+    assert again.python_kinds() == writer.python_kinds() and again.paths() == writer.paths()
