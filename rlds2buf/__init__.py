@@ -6,11 +6,9 @@ Public names load on first use (PEP 562), so that ``import rlds2buf`` stays ligh
 from __future__ import annotations
 
 import importlib
-import sys
-import types
 from typing import Any
 
-__version__ = "0.1.0"
+from rlds2buf.version import __version__
 
 _HOME = {
     "ConvertReport": "pipeline.conversion",
@@ -51,7 +49,7 @@ _HOME = {
     "step_pairs": "views.pairs",
     "transitions": "views.transitions",
     "update_priorities_from_learner": "buffers.learner",
-    "validate": "check.report",
+    "validate": "pipeline.validation",
     "windows": "views.windows",
 }
 _ERRORS = (
@@ -70,7 +68,7 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module 'rlds2buf' has no attribute {name!r}")
     module = importlib.import_module(f"rlds2buf.{home}")
-    # A name that is also a module (convert, errors): the module's own object of that name, if any.
+    # errors, returns and rlds_to_reverb are modules themselves.
     value = getattr(module, name, module)
     globals()[name] = value
     return value
@@ -78,19 +76,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
-
-
-class _Package(types.ModuleType):
-    """This package, in which a function wins over the module of the same name.
-
-    Importing the module ``rlds2buf.convert`` sets it as the attribute ``convert``, in the place of
-    the function; ``rlds2buf.convert(...)`` must work whatever was imported first.
-    """
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, types.ModuleType) and _HOME.get(name) == name:
-            value = getattr(value, name, value)
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -11,10 +11,10 @@ from typing import TextIO
 
 import click
 
-from rlds2buf import __version__
 from rlds2buf.cli import convert, demo, failures, inspect, output, push, sample, serve, validate
 from rlds2buf.errors import SinkError
 from rlds2buf.pipeline.interruption import watched
+from rlds2buf.version import __version__
 
 __all__ = ["cli", "main"]
 

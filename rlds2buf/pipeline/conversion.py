@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlds2buf import __version__
 from rlds2buf.check.repair import keep_final_transition, repair
 from rlds2buf.check.report import Checker, Issue, issue_of
 from rlds2buf.check.rules import ERROR, way_out
@@ -26,6 +25,7 @@ from rlds2buf.pipeline.opening import open_source
 from rlds2buf.pipeline.progress import Tracked
 from rlds2buf.pipeline.sink_opening import open_sink
 from rlds2buf.pipeline.targets import kind_of
+from rlds2buf.version import __version__
 
 __all__ = ["ConvertReport", "convert"]
 

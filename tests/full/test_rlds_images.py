@@ -11,8 +11,8 @@ from PIL import Image as PillowImage
 
 from rlds2buf.codecs.images.decode import decode_frames, decode_image
 from rlds2buf.codecs.images.pillow import pillow_frames
+from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.codecs.images.turbo import turbo_decoder
-from rlds2buf.formats.rlds.features import Image
 from tests.full.quiet import tf
 
 RNG = np.random.default_rng(3)
@@ -46,7 +46,7 @@ def swap_axes_of_sampling(data: bytes, height: int, width: int) -> bytes:
 def assert_equal(data: bytes, channels: int, dtype: type = np.uint8) -> None:
     """By whatever decodes it here, with the size known and unknown, and by Pillow alone."""
     theirs = tf.image.decode_image(data, channels=channels, dtype=dtype).numpy()
-    image = Image(theirs.shape, np.dtype(dtype))
+    image = StoredImage(theirs.shape, np.dtype(dtype))
     into = np.empty((1, *theirs.shape), dtype)
     decode_frames([data], image, into)
     for mine in (decode_image(data, channels, dtype), into[0], *pillow_frames([data], image)):

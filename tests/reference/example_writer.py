@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rlds2buf.formats.rlds.features import Image, Sequence, Tensor
+from rlds2buf.codecs.images.stored_image import StoredImage
+from rlds2buf.formats.rlds.features import Sequence, Tensor
 from tests.formats.reverb.messages import example
 
 Entries = dict[str, tuple[str, list[Any]]]
@@ -44,8 +45,8 @@ def entries(feature: Any, value: Any, key: str, sequences: list[None]) -> Entrie
     return out
 
 
-def values(rows: list[Any], leaf: Tensor | Image) -> tuple[str, list[Any]]:
-    if isinstance(leaf, Image):
+def values(rows: list[Any], leaf: Tensor | StoredImage) -> tuple[str, list[Any]]:
+    if isinstance(leaf, StoredImage):
         return "bytes", list(rows)
     if leaf.encoding == "bytes":
         return "bytes", [raw(row, leaf) for row in rows]

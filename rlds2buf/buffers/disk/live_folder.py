@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import rlds2buf
 from rlds2buf.buffers.disk.manifest import inside, read_manifest, write_manifest
 from rlds2buf.buffers.disk.undo import Undo
 from rlds2buf.buffers.rows.blob_segments import LiveBlobs, Segment
@@ -27,6 +26,7 @@ from rlds2buf.files.blob_file import SavedBlobs
 from rlds2buf.files.column_file import MappedFiles
 from rlds2buf.files.folder_lock import FolderLock
 from rlds2buf.files.local_path import refuse_address
+from rlds2buf.version import __version__
 
 if TYPE_CHECKING:
     from rlds2buf.buffers.buffer import Buffer
@@ -246,7 +246,7 @@ class LiveFolder:
             "provenance": buffer.provenance,
             **({"version": 2, "segments": segments} if segments or strings else {}),
             **({} if self.durability == "save" else {"durability": self.durability}),
-            "rlds2buf": rlds2buf.__version__,
+            "rlds2buf": __version__,
         }
         write_manifest(self.path, body)
         self._clean = True

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-import rlds2buf
 from rlds2buf.buffers.add.intake import Intake
 from rlds2buf.buffers.disk.live_folder import LiveFolder, live_blobs
 from rlds2buf.buffers.disk.manifest import inside, is_buffer, read_manifest, write_manifest
@@ -49,6 +48,7 @@ from rlds2buf.files.durable import sync_folder
 from rlds2buf.files.folder_lock import writer_of
 from rlds2buf.files.partial import PartialFolder, plain_json
 from rlds2buf.kernels.chain import CODE
+from rlds2buf.version import __version__
 
 if TYPE_CHECKING:
     from rlds2buf.buffers.buffer import Buffer
@@ -368,7 +368,7 @@ class _Folder(PartialFolder):
     def finish(self, body: Mapping[str, Any]) -> None:
         """Finish all columns, write the manifest and move everything to the target."""
         columns = [{"name": name, **column.finish()} for name, column in self._columns.items()]
-        body = {**body, "columns": columns, "rlds2buf": rlds2buf.__version__}
+        body = {**body, "columns": columns, "rlds2buf": __version__}
         # Named for what is in it, so that equal buffers are equal files, and a reader that has just read
         # a manifest which is being replaced does not find other columns under the name it knows.
         name = f"data-{self._digest(body)}"

@@ -116,7 +116,7 @@ def _decoded(columns: list[np.ndarray], image: FieldSpec, path: nest.Path) -> li
 def _decode(files: list[bytes], image: FieldSpec, path: nest.Path) -> np.ndarray:
     """``[N, height, width, channels]``, or ``[N] object`` where sizes differ (or, with none, are not known)."""
     from rlds2buf.codecs.images.pool import DecodePool
-    from rlds2buf.formats.rlds.features import Image
+    from rlds2buf.codecs.images.stored_image import StoredImage
 
     global _pool
     if not files:
@@ -124,7 +124,7 @@ def _decode(files: list[bytes], image: FieldSpec, path: nest.Path) -> np.ndarray
         return np.empty((0, *image.shape), image.dtype) if known else np.empty(0, OBJECT)  # type: ignore[arg-type]
     with _pool_lock:
         _pool = _pool or DecodePool(name="rlds2buf-sampled-images")
-        pending = _pool.submit(files, Image(image.shape, image.dtype))
+        pending = _pool.submit(files, StoredImage(image.shape, image.dtype))
     try:
         frames: np.ndarray = pending.result()
     except SourceFormatError as cause:

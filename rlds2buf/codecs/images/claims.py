@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.codecs.tfrecord.example import Feature
 from rlds2buf.core.budget import Tally
-from rlds2buf.formats.rlds.features import Image
 
 __all__ = ["check_pixels", "claim_numbers", "claimed_strings", "declared_size"]
 
@@ -49,7 +49,7 @@ def claim_numbers(feature: Feature, dtype: np.dtype, tally: Tally) -> None:
         tally.bytes(max(0, count * dtype.itemsize - stored), "its list of numbers")
 
 
-def check_pixels(files: Sequence[bytes], image: Image, tally: Tally) -> None:
+def check_pixels(files: Sequence[bytes], image: StoredImage, tally: Tally) -> None:
     """Refuse pictures of one record whose pixels take far more memory than their files and than is allowed.
 
     Raises:
@@ -57,7 +57,7 @@ def check_pixels(files: Sequence[bytes], image: Image, tally: Tally) -> None:
 
     >>> from rlds2buf.core.budget import Budget
     >>> import numpy as np
-    >>> check_pixels([b"..."] * 8, Image((64, 64, 3), np.dtype("u1")), Tally(Budget(max_bytes=10_000)))
+    >>> check_pixels([b"..."] * 8, StoredImage((64, 64, 3), np.dtype("u1")), Tally(Budget(max_bytes=10_000)))
     Traceback (most recent call last):
     rlds2buf.errors.LimitExceeded: 8 pictures takes 98,304 bytes, and the limit is 10,000; \
 max_bytes=98304 (--max-bytes) allows it

@@ -11,8 +11,8 @@ import numpy as np
 
 from rlds2buf.codecs.images.pillow import DamagedImage, pillow_frames
 from rlds2buf.codecs.images.resize import resize_frames, stack_frames
+from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.codecs.images.turbo import turbo_decoder
-from rlds2buf.formats.rlds.features import Image
 
 __all__ = ["DamagedImage", "decode_frames", "decode_image", "decode_images"]
 
@@ -30,7 +30,7 @@ def decode_image(data: bytes, channels: int, dtype: np.dtype | type = np.uint8) 
         SourceFormatError: it is no such file, is damaged, has more than 67 million pixels, or can't be
             had with those channels.
     """
-    return decode_frames([data], Image((None, None, channels), np.dtype(dtype)))[0]
+    return decode_frames([data], StoredImage((None, None, channels), np.dtype(dtype)))[0]
 
 
 def decode_images(files: Sequence[bytes], channels: int, dtype: np.dtype | type = np.uint8) -> np.ndarray:
@@ -38,10 +38,10 @@ def decode_images(files: Sequence[bytes], channels: int, dtype: np.dtype | type 
 
     Args, Raises: as :func:`decode_image`.
     """
-    return stack_frames(decode_frames(files, Image((None, None, channels), np.dtype(dtype))))
+    return stack_frames(decode_frames(files, StoredImage((None, None, channels), np.dtype(dtype))))
 
 
-def decode_frames(files: Sequence[bytes], image: Image, out: np.ndarray | None = None) -> list[np.ndarray]:
+def decode_frames(files: Sequence[bytes], image: StoredImage, out: np.ndarray | None = None) -> list[np.ndarray]:
     """Decode frames to ``[height, width, channels]`` each, resized if the feature says so.
 
     Args:
@@ -67,7 +67,7 @@ def decode_frames(files: Sequence[bytes], image: Image, out: np.ndarray | None =
     return _placed([frame for frame in frames if frame is not None], image, out, left)
 
 
-def _placed(frames: list[np.ndarray], image: Image, out: np.ndarray | None, left: list[int]) -> list[np.ndarray]:
+def _placed(frames: list[np.ndarray], image: StoredImage, out: np.ndarray | None, left: list[int]) -> list[np.ndarray]:
     """The frames resized, and in `out` if there is one; those not `left` are there if that needs no resizing."""
     if image.size is not None:
         return [resize_frames(frame, image.size, out=None if out is None else out[i]) for i, frame in enumerate(frames)]

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.errors import MissingDependency, SourceFormatError
-from rlds2buf.formats.rlds.features import Image
 
 __all__ = ["DamagedImage", "has_too_many_scans", "pillow_frames", "size_fault"]
 
@@ -51,7 +51,7 @@ class DamagedImage(SourceFormatError):
         self.frame = frame
 
 
-def pillow_frames(files: Sequence[bytes], image: Image) -> list[np.ndarray]:
+def pillow_frames(files: Sequence[bytes], image: StoredImage) -> list[np.ndarray]:
     """Decode frames to ``[height, width, channels]`` each.
 
     Args:
@@ -96,14 +96,14 @@ def _naming(frame: int) -> Iterator[None]:
         raise DamagedImage(str(error), frame) from error.__cause__
 
 
-def _opened(files: Sequence[bytes], image: Image) -> Iterator[tuple[int, Any]]:
+def _opened(files: Sequence[bytes], image: StoredImage) -> Iterator[tuple[int, Any]]:
     for i, data in enumerate(files):
         with _naming(i):
             opened = _open(data, image)
         yield i, opened
 
 
-def _open(data: bytes, image: Image) -> Any:
+def _open(data: bytes, image: StoredImage) -> Any:
     """The header is read and held against what is expected; no pixel is decoded yet."""
     try:
         from PIL import Image as PillowImage
@@ -122,7 +122,7 @@ def _open(data: bytes, image: Image) -> Any:
     return opened
 
 
-def size_fault(height: int, width: int, image: Image) -> str | None:
+def size_fault(height: int, width: int, image: StoredImage) -> str | None:
     """What is wrong with a file of so many pixels; asked before any of them is decoded."""
     if (height, width) == image.shape[:2] and height * width <= _MAX_PIXELS:
         return None

@@ -14,8 +14,8 @@ import numpy as np
 from rlds2buf.codecs.images.decode import DamagedImage, decode_frames
 from rlds2buf.codecs.images.pixel_memory import PixelMemory
 from rlds2buf.codecs.images.resize import stack_frames
+from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.errors import SourceError
-from rlds2buf.formats.rlds.features import Image
 
 __all__ = ["DecodePool", "PendingFrames"]
 
@@ -42,7 +42,7 @@ class DecodePool:
         ValueError: the number is below 1.
 
     >>> with DecodePool(2) as pool:
-    ...     pool.submit([], Image((8, 8, 3), np.dtype("u1"))).result().shape
+    ...     pool.submit([], StoredImage((8, 8, 3), np.dtype("u1"))).result().shape
     (0, 8, 8, 3)
     """
 
@@ -59,7 +59,7 @@ class DecodePool:
         self._news = threading.Condition()
         self._is_closed = False
 
-    def submit(self, files: Sequence[bytes], image: Image) -> PendingFrames:
+    def submit(self, files: Sequence[bytes], image: StoredImage) -> PendingFrames:
         """Begin to decode a column of files; returns at once."""
         pending = PendingFrames(files, image, self)
         if self.threads > 1 and files and self.is_usable:
@@ -142,7 +142,7 @@ class PendingFrames:
         nbytes: about how many bytes the pixels take.
     """
 
-    def __init__(self, files: Sequence[bytes], image: Image, pool: DecodePool | None = None) -> None:
+    def __init__(self, files: Sequence[bytes], image: StoredImage, pool: DecodePool | None = None) -> None:
         self._files = files
         self._image = image
         self._pool = pool
@@ -205,7 +205,7 @@ class PendingFrames:
 class _Job:
     """Some of a column's files, of which `first` is the number of the first one."""
 
-    def __init__(self, files: Sequence[bytes], image: Image, out: np.ndarray | None, first: int) -> None:
+    def __init__(self, files: Sequence[bytes], image: StoredImage, out: np.ndarray | None, first: int) -> None:
         self._files = files
         self._image = image
         self._out = out
@@ -245,7 +245,7 @@ def _pieces(files: Sequence[bytes]) -> Iterator[tuple[int, int]]:
         yield start, len(files)
 
 
-def _nbytes(files: Sequence[bytes], image: Image) -> int:
+def _nbytes(files: Sequence[bytes], image: StoredImage) -> int:
     shape = image.out_shape
     if None in shape:
         return 16 * sum(map(len, files))

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from rlds2buf.codecs.images.pillow import has_too_many_scans, pillow_frames, size_fault
-from rlds2buf.formats.rlds.features import Image
+from rlds2buf.codecs.images.stored_image import StoredImage
 
 __all__ = ["TurboDecoder", "turbo_decoder"]
 
@@ -40,7 +40,9 @@ class TurboDecoder:
         self._header = simplejpeg.decode_jpeg_header
         self._decode = simplejpeg.decode_jpeg
 
-    def frames(self, files: Sequence[bytes], image: Image, out: np.ndarray | None = None) -> list[np.ndarray | None]:
+    def frames(
+        self, files: Sequence[bytes], image: StoredImage, out: np.ndarray | None = None
+    ) -> list[np.ndarray | None]:
         """The pixels ``[height, width, channels] uint8`` of each file, or None where Pillow should have a look.
 
         Args:
@@ -70,7 +72,7 @@ class TurboDecoder:
             before = file
         return frames
 
-    def _frame(self, file: bytes, image: Image, out: np.ndarray | None) -> np.ndarray | None:
+    def _frame(self, file: bytes, image: StoredImage, out: np.ndarray | None) -> np.ndarray | None:
         if not file.startswith(b"\xff\xd8"):
             return None
         channels = image.shape[2]
@@ -94,7 +96,7 @@ class TurboDecoder:
         return out if pixels.shape == out.shape else None
 
 
-def _usual_header(image: Image) -> bytes | None:
+def _usual_header(image: StoredImage) -> bytes | None:
     """How the header (SOF0) of a baseline JPEG of that size and three components begins: what nearly all are."""
     height, width, channels = image.shape
     if channels != 3 or height is None or width is None or max(height, width) >= 1 << 16:
@@ -128,7 +130,7 @@ def _agrees(decoder: TurboDecoder) -> bool:
     return True
 
 
-def _sample(sampling: str | None) -> tuple[bytes, Image]:
+def _sample(sampling: str | None) -> tuple[bytes, StoredImage]:
     """A noisy picture of odd size, so that rounding and borders show; in gray without `sampling`."""
     from PIL import Image as PillowImage
 
@@ -138,4 +140,4 @@ def _sample(sampling: str | None) -> tuple[bytes, Image]:
     file = io.BytesIO()
     options = {"subsampling": sampling} if sampling else {}
     PillowImage.fromarray(pixels if sampling else pixels[..., 0]).save(file, "JPEG", quality=80, **options)
-    return file.getvalue(), Image((height, width, channels), np.dtype(np.uint8))
+    return file.getvalue(), StoredImage((height, width, channels), np.dtype(np.uint8))

@@ -20,6 +20,7 @@ from rlds2buf.buffers.disk.undo import settled
 from rlds2buf.codecs.images.claims import check_pixels
 from rlds2buf.codecs.images.decode import DamagedImage
 from rlds2buf.codecs.images.pool import DecodePool, PendingFrames
+from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget, Tally
 from rlds2buf.core.episode import Episode
@@ -31,7 +32,6 @@ from rlds2buf.errors import EpisodeError, Rlds2bufError, SnapshotError, SourceFo
 from rlds2buf.files.blob_file import SavedBlobs
 from rlds2buf.files.column_file import checksum, open_column
 from rlds2buf.files.fingerprint import fingerprint_files
-from rlds2buf.formats.rlds.features import Image
 from rlds2buf.io.source import Source
 
 __all__ = ["BufferDirSource"]
@@ -242,7 +242,7 @@ class BufferDirSource(Source):
             else:
                 columns[path] = self._strings[column_name(path)][rows] if field.is_string else rows
             if field.image is not None and self._images != "encoded":
-                files, image = columns[path].tolist(), Image(field.image.shape, field.image.dtype)
+                files, image = columns[path].tolist(), StoredImage(field.image.shape, field.image.dtype)
                 check_pixels(files, image, tally)
                 columns[path] = pool.submit(files, image)
         for path, pending in columns.items():

@@ -11,13 +11,13 @@ import numpy as np
 from rlds2buf.codecs.images.claims import check_pixels
 from rlds2buf.codecs.images.pillow import DamagedImage
 from rlds2buf.codecs.images.resize import resize_frames
+from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget, Tally
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import EpisodeError, MissingDependency, SpecMismatch
 from rlds2buf.formats.minari.spaces import is_image
-from rlds2buf.formats.rlds.features import Image
 from rlds2buf.io.padding import padded
 
 __all__ = ["EpisodeParts", "build_episode"]
@@ -156,7 +156,7 @@ def _with_pictures(
             if encoded:
                 return _files(column)
             files = _files(column)
-            check_pixels(files.tolist(), Image((None, None, (*spec.shape, 1)[2]), spec.dtype), tally)
+            check_pixels(files.tolist(), StoredImage((None, None, (*spec.shape, 1)[2]), spec.dtype), tally)
             column = _pictures(files)
         return column if size is None else _resized(column, size)
 

@@ -12,7 +12,8 @@ Before, it was a type and a content, whose form is the class's own::
      "content": {"shape": [17], "dtype": "float32", "encoding": "none"}}
 
 Both become one tree: a dict for a FeaturesDict, :class:`Sequence` (also for Dataset and Video),
-:class:`Tensor` (also for Scalar, Text, ClassLabel, Audio and BBoxFeature) and :class:`Image`.
+:class:`Tensor` (also for Scalar, Text, ClassLabel, Audio and BBoxFeature) and a
+:class:`~rlds2buf.codecs.images.stored_image.StoredImage`.
 
 Source: tensorflow_datasets/core/features, https://github.com/tensorflow/datasets
 """
@@ -26,6 +27,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.core.fields import dtype_name
 from rlds2buf.core.json_text import integer_of, parse_json
 from rlds2buf.core.spec import FieldSpec
@@ -33,7 +35,6 @@ from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
 
 __all__ = [
     "FeatureTree",
-    "Image",
     "Sequence",
     "Tensor",
     "describe",
@@ -84,28 +85,6 @@ class Tensor:
 
 
 @dataclasses.dataclass(frozen=True)
-class Image:
-    """One JPEG or PNG file per value.
-
-    Attributes:
-        shape: of the pixels, ``(height, width, channels)``.
-        dtype: of the pixels.
-        keep_encoded: whether values are to be the files themselves, not their pixels.
-        size: (height, width) that the decoded pixels are to be resized to; None: as they are.
-    """
-
-    shape: Shape
-    dtype: np.dtype
-    keep_encoded: bool = False
-    size: tuple[int, int] | None = None
-
-    @property
-    def out_shape(self) -> Shape:
-        """Of one value's pixels as they are handed out."""
-        return self.shape if self.size is None else (*self.size, self.shape[2])
-
-
-@dataclasses.dataclass(frozen=True)
 class Sequence:
     """A row of features, of fixed `length` or (None) not; `steps` of RLDS is one."""
 
@@ -113,7 +92,7 @@ class Sequence:
     length: int | None = None
 
 
-FeatureTree = Tensor | Image | Sequence | dict[str, "FeatureTree"]
+FeatureTree = Tensor | StoredImage | Sequence | dict[str, "FeatureTree"]
 
 
 def read_features(path: Path) -> dict[str, FeatureTree]:
@@ -165,22 +144,22 @@ def parse_features(value: Any, name: str = "features") -> FeatureTree:
 
 
 def with_images(feature: FeatureTree, **changes: Any) -> FeatureTree:
-    """The same feature with attributes of every :class:`Image` in it changed.
+    """The same feature with attributes of every StoredImage in it changed.
 
-    >>> with_images({"image": Image((8, 8, 3), np.dtype("u1"))}, size=(4, 4))["image"].out_shape
+    >>> with_images({"image": StoredImage((8, 8, 3), np.dtype("u1"))}, size=(4, 4))["image"].out_shape
     (4, 4, 3)
     """
     if isinstance(feature, dict):
         return {key: with_images(child, **changes) for key, child in feature.items()}
     if isinstance(feature, Sequence):
         return dataclasses.replace(feature, feature=with_images(feature.feature, **changes))
-    return dataclasses.replace(feature, **changes) if isinstance(feature, Image) else feature
+    return dataclasses.replace(feature, **changes) if isinstance(feature, StoredImage) else feature
 
 
 def describe(feature: FeatureTree) -> Any:
     """The tree as plain JSON values for people: ``"float32[17]"``, ``"image uint8[64, 64, 3]"``.
 
-    >>> describe({"x": Tensor((3,), np.dtype("f4")), "s": Sequence(Image((8, 8, 3), np.dtype("u1")), 2)})
+    >>> describe({"x": Tensor((3,), np.dtype("f4")), "s": Sequence(StoredImage((8, 8, 3), np.dtype("u1")), 2)})
     {'s': 'image uint8[2, 8, 8, 3]', 'x': 'float32[3]'}
     """
     if isinstance(feature, dict):
@@ -192,7 +171,7 @@ def describe(feature: FeatureTree) -> Any:
     if isinstance(feature, dict):
         return {"sequence": describe(feature)}
     dims = ", ".join("?" if n is None else str(n) for n in lengths + feature.shape)
-    kind = "image " if isinstance(feature, Image) else ""
+    kind = "image " if isinstance(feature, StoredImage) else ""
     return f"{kind}{dtype_name(feature.dtype)}[{dims}]"
 
 
@@ -202,7 +181,7 @@ def field_specs(feature: FeatureTree, lengths: Shape = ()) -> Any:
         return {key: field_specs(child, lengths) for key, child in feature.items()}
     if isinstance(feature, Sequence):
         return field_specs(feature.feature, (*lengths, feature.length))
-    if isinstance(feature, Image):
+    if isinstance(feature, StoredImage):
         if feature.keep_encoded:
             return FieldSpec(lengths, np.dtype(object), image=FieldSpec(feature.shape, feature.dtype))
         return FieldSpec(lengths + feature.out_shape, feature.dtype)
@@ -316,14 +295,14 @@ def _class_label(content: Mapping[str, Any], name: str) -> Tensor:
     return Tensor((), _DTYPES["int64"], "none", "int64", False, *limits)
 
 
-def _image(content: Mapping[str, Any], name: str) -> Image:
+def _image(content: Mapping[str, Any], name: str) -> StoredImage:
     shape = _shape(content, (None, None, 3)) or (None, None, 3)
     dtype, stored = _dtype(_get(content, "dtype", "uint8") or "uint8")
     if len(shape) != 3 or shape[2] not in (1, 2, 3, 4):
         raise SourceFormatError(f"{name}: images of shape {list(shape)} are not supported")
     if stored not in ("uint8", "uint16") and (stored, shape[2]) != ("float32", 1):
         raise SourceFormatError(f"{name}: images of {stored} with {shape[2]} channels are not supported")
-    return Image(shape, dtype)
+    return StoredImage(shape, dtype)
 
 
 def _video(content: Mapping[str, Any], name: str) -> Sequence:

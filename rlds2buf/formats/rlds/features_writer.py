@@ -8,8 +8,8 @@ float64, complex; shapes with a length of 0   Tensor with encoding ``bytes``, fo
 byte strings                                  Text, or Tensor of strings
 lengths that vary                             Tensor with encoding ``bytes``; of strings and uint32, which can't
                                               be had so, a Sequence for each axis up to the last that varies
-files of pictures (``FieldSpec.image``)       Image, the files as they are
-pixels, if pictures are asked for             Image, as PNG
+files of pictures (``FieldSpec.image``)       StoredImage, the files as they are
+pixels, if pictures are asked for             StoredImage, as PNG
 ============================================  ==================================================================
 
 Source: tensorflow_datasets/core/features, https://github.com/tensorflow/datasets
@@ -23,10 +23,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.core import nest
 from rlds2buf.core.fields import STEP_FIELDS, dtype_name
 from rlds2buf.core.spec import FieldSpec, StepSpec
-from rlds2buf.formats.rlds.features import FeatureTree, Image, Sequence, Shape, Tensor
+from rlds2buf.formats.rlds.features import FeatureTree, Sequence, Shape, Tensor
 
 __all__ = ["features_json", "names_of", "step_features"]
 
@@ -49,7 +50,7 @@ def step_features(spec: StepSpec, *, images: str = "png") -> tuple[dict[str, Fea
 
     Args:
         spec: of the episodes.
-        images: what pixels become: ``"png"``, Image where they look like a picture, that is uint8 or
+        images: what pixels become: ``"png"``, StoredImage where they look like a picture, that is uint8 or
             uint16 ``[height, width, 1, 3 or 4]`` of at least 32 by 32; ``"tensor"``, Tensor always.
 
     >>> step_features(StepSpec(observation=FieldSpec((3,), "f4"), discount=None))[0]["observation"].shape
@@ -107,7 +108,7 @@ def features_json(features: Mapping[str, FeatureTree], formats: Mapping[str, str
 
 def _feature_of(field: FieldSpec, images: str) -> FeatureTree:
     if field.image is not None:
-        return _in_sequences(Image(_image_shape(field.image), field.image.dtype), len(field.shape))
+        return _in_sequences(StoredImage(_image_shape(field.image), field.image.dtype), len(field.shape))
     shape = field.shape
     if field.dtype.kind in "OSU":
         outer = _outer_axes(shape)
@@ -117,7 +118,7 @@ def _feature_of(field: FieldSpec, images: str) -> FeatureTree:
         raise ValueError(f"TFDS has no dtype {field.dtype}")
     dtype = np.dtype(name)
     if images == "png" and _is_picture(shape, dtype):
-        return Image(shape, dtype)
+        return StoredImage(shape, dtype)
     by_shape = None in shape or 0 in shape
     if by_shape and name == _NEVER_AS_BYTES:
         outer = _outer_axes(shape)
@@ -160,7 +161,7 @@ def _json(feature: FeatureTree, key: str, formats: Mapping[str, str]) -> dict[st
     if isinstance(feature, Sequence):
         content = {"feature": _json(feature.feature, key, formats), "length": "-1"}
         return {"pythonClassName": f"{_CORE}.sequence_feature.Sequence", "sequence": content}
-    if isinstance(feature, Image):
+    if isinstance(feature, StoredImage):
         image: dict[str, Any] = {"shape": _shape_json(feature.shape), "dtype": feature.dtype.name}
         if formats.get(key):
             image["encodingFormat"] = formats[key]

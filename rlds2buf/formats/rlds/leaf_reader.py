@@ -24,11 +24,12 @@ import numpy as np
 
 from rlds2buf.codecs.images.claims import check_pixels, claim_numbers, claimed_strings
 from rlds2buf.codecs.images.pool import PendingFrames
+from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.codecs.tfrecord.example import Feature
 from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Tally
 from rlds2buf.errors import SourceFormatError
-from rlds2buf.formats.rlds.features import FeatureTree, Image, Sequence, Shape, Tensor
+from rlds2buf.formats.rlds.features import FeatureTree, Sequence, Shape, Tensor
 
 __all__ = ["LeafReader", "cut_rows", "leaf_readers"]
 
@@ -64,7 +65,7 @@ class LeafReader:
     """
 
     key: str
-    leaf: Tensor | Image
+    leaf: Tensor | StoredImage
     lengths: Shape
     _row_size: int = dataclasses.field(init=False)
 
@@ -97,7 +98,7 @@ class LeafReader:
     @property
     def has_pixels(self) -> bool:
         """Whether there are files to decode."""
-        return isinstance(self.leaf, Image) and not self.leaf.keep_encoded
+        return isinstance(self.leaf, StoredImage) and not self.leaf.keep_encoded
 
     def files(self, features: Mapping[str, Feature], tally: Tally | None = None) -> list[bytes]:
         """The files of all pictures, those of a step and of a row behind each other.
@@ -105,7 +106,7 @@ class LeafReader:
         Raises:
             SourceFormatError, LimitExceeded: as :meth:`read`.
         """
-        assert isinstance(self.leaf, Image)
+        assert isinstance(self.leaf, StoredImage)
         tally = tally or Tally(BUDGET)
         try:
             files = claimed_strings(_feature(features, self._flat_key), tally)
@@ -173,7 +174,7 @@ class LeafReader:
     ) -> np.ndarray:
         """All values of the leaf in one row: ``[M, *shape]``, or ``[M] object`` where their shapes differ."""
         leaf = self.leaf
-        if isinstance(leaf, Image):
+        if isinstance(leaf, StoredImage):
             if pixels is not None:
                 return pixels
             files = claimed_strings(_feature(features, self.key + suffix), tally)
@@ -193,9 +194,9 @@ class LeafReader:
         return _encoded(values, leaf, tally, shapes.reshape(-1, rank))
 
 
-def _size_of_plain_rows(leaf: Tensor | Image) -> int:
+def _size_of_plain_rows(leaf: Tensor | StoredImage) -> int:
     """How many numbers a value has, if they are stored as they are and it is always the same; else 0."""
-    if isinstance(leaf, Image) or leaf.encoding != "none" or leaf.dtype.kind not in "biuf" or leaf.num_unknown:
+    if isinstance(leaf, StoredImage) or leaf.encoding != "none" or leaf.dtype.kind not in "biuf" or leaf.num_unknown:
         return 0
     return math.prod(leaf.shape)  # type: ignore[arg-type]
 

@@ -15,8 +15,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from rlds2buf.codecs.images.png import encode_png
+from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.errors import SpecMismatch
-from rlds2buf.formats.rlds.features import FeatureTree, Image, Tensor
+from rlds2buf.formats.rlds.features import FeatureTree, Tensor
 from rlds2buf.formats.rlds.features import Sequence as SequenceFeature
 
 __all__ = ["Buffer", "LeafWriter", "encode_varints", "example_parts", "join_example", "leaf_writers"]
@@ -50,7 +51,7 @@ class LeafWriter:
 
     __slots__ = ("_headers", "depth", "key", "leaf")
 
-    def __init__(self, key: str, leaf: Tensor | Image, depth: int) -> None:
+    def __init__(self, key: str, leaf: Tensor | StoredImage, depth: int) -> None:
         self.key = key
         self.leaf = leaf
         self.depth = depth
@@ -100,7 +101,7 @@ class LeafWriter:
     def _encode(self, cells: np.ndarray, suffix: str) -> Iterator[_Values]:
         """`cells`: one value behind the other, ``[M, *shape]``, or ``[M] object`` where their shapes differ."""
         leaf = self.leaf
-        if isinstance(leaf, Image):
+        if isinstance(leaf, StoredImage):
             yield _strings(self._files(cells), suffix)
         elif leaf.dtype == object:
             yield _strings(self._texts(cells), suffix)
@@ -133,7 +134,7 @@ class LeafWriter:
         yield values._replace(suffix=f"/value{suffix}")
         yield _ints(shapes, f"/shape{suffix}")
 
-    def _array(self, cell: Any, leaf: Tensor | Image, step: int | None) -> np.ndarray:
+    def _array(self, cell: Any, leaf: Tensor | StoredImage, step: int | None) -> np.ndarray:
         array = np.asarray(cell)
         fits = array.ndim == len(leaf.shape) and all(
             want in (None, have) for want, have in zip(leaf.shape, array.shape, strict=True)
@@ -294,9 +295,9 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _flatten(value: np.ndarray, depth: int, leaf: Tensor | Image) -> tuple[np.ndarray, list[np.ndarray]]:
+def _flatten(value: np.ndarray, depth: int, leaf: Tensor | StoredImage) -> tuple[np.ndarray, list[np.ndarray]]:
     """All cells behind each other, and the lengths of the rows from outside in."""
-    rank = 0 if isinstance(leaf, Image) and value.dtype == object else len(leaf.shape)
+    rank = 0 if isinstance(leaf, StoredImage) and value.dtype == object else len(leaf.shape)
     if value.ndim == depth + rank:
         counts = np.cumprod(value.shape[:depth])
         lengths = [np.full(counts[i], value.shape[i + 1], np.int64) for i in range(depth - 1)]
@@ -312,7 +313,7 @@ def _flatten(value: np.ndarray, depth: int, leaf: Tensor | Image) -> tuple[np.nd
     return _cells(level, rank, leaf), lengths
 
 
-def _cells(cells: list[Any], rank: int, leaf: Tensor | Image) -> np.ndarray:
+def _cells(cells: list[Any], rank: int, leaf: Tensor | StoredImage) -> np.ndarray:
     """Cells behind each other: ``[M, *shape]`` for scalars and for rows of strings, ``[M] object`` for others."""
     if isinstance(leaf, Tensor) and cells and (leaf.dtype == object) == bool(rank):
         try:
@@ -328,6 +329,6 @@ def _cells(cells: list[Any], rank: int, leaf: Tensor | Image) -> np.ndarray:
     return out
 
 
-def _misfit(what: str, leaf: Tensor | Image, step: int | None) -> SpecMismatch:
+def _misfit(what: str, leaf: Tensor | StoredImage, step: int | None) -> SpecMismatch:
     wanted = "a byte string" if leaf.dtype == object else f"{leaf.dtype}{list(leaf.shape)}"
     return SpecMismatch(f"{what} where {wanted} is expected", step=step, rule="spec")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-import rlds2buf
+from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.hashing import unit_interval
@@ -22,7 +22,7 @@ from rlds2buf.formats.rlds.dataset_info_writer import (
     names_from,
     shard_name,
 )
-from rlds2buf.formats.rlds.features import FeatureTree, Image, Sequence
+from rlds2buf.formats.rlds.features import FeatureTree, Sequence
 from rlds2buf.formats.rlds.features_writer import features_json, names_of, step_features
 from rlds2buf.formats.rlds.leaf_writer import Buffer, LeafWriter, example_parts, leaf_writers
 from rlds2buf.formats.rlds.metadata_writer import MetadataWriter
@@ -31,6 +31,7 @@ from rlds2buf.formats.rlds.record_layout import RecordLayout
 from rlds2buf.formats.rlds.record_spool import RecordSpool
 from rlds2buf.formats.rlds.shards import MIN_SHARD, number_of_shards, shard_lengths
 from rlds2buf.io.sink import Sink
+from rlds2buf.version import __version__
 
 __all__ = ["RldsDirSink"]
 
@@ -180,7 +181,7 @@ class RldsDirSink(Sink):
             error.source, error.episode = episode.source, episode.index
             raise
         for path, writer in self._columns:
-            if isinstance(writer.leaf, Image):
+            if isinstance(writer.leaf, StoredImage):
                 self._note_format(writer.key, found[path])
         self._spools[self._split_of(episode)].append(record, size)
         return 1
@@ -323,7 +324,7 @@ class RldsDirSink(Sink):
 
     def _own_metadata(self) -> dict[str, Any]:
         facts = {
-            "version": rlds2buf.__version__,
+            "version": __version__,
             "provenance": self._provenance,
             "sink": self._choices(),
             "lost": self._lost,

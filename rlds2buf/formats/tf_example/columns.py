@@ -12,10 +12,10 @@ import numpy as np
 from rlds2buf.codecs.images.claims import check_pixels, claim_numbers, claimed_strings
 from rlds2buf.codecs.images.decode import DamagedImage, decode_frames
 from rlds2buf.codecs.images.resize import resize_frames, stack_frames
+from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.codecs.tfrecord.example import KINDS, Feature, decode_varints
 from rlds2buf.core.budget import BUDGET, Tally
 from rlds2buf.errors import SourceFormatError
-from rlds2buf.formats.rlds.features import Image
 from rlds2buf.formats.tf_example.feature_map import METADATA, ExampleSpec, FieldFeature
 
 __all__ = ["describe_record", "read_rows", "read_steps", "read_whole", "resolve"]
@@ -188,8 +188,8 @@ def _frames(field: FieldFeature, files: list[bytes], encoded: bool, tally: Tally
         return out
     if not files:
         return np.zeros((0, *(n or 0 for n in field.spec(encoded=False).shape)), field.dtype)
-    check_pixels(files, Image((None, None, field.shape[2]), field.dtype, size=field.size), tally)
-    frames = decode_frames(files, Image((None, None, field.shape[2]), field.dtype))
+    check_pixels(files, StoredImage((None, None, field.shape[2]), field.dtype, size=field.size), tally)
+    frames = decode_frames(files, StoredImage((None, None, field.shape[2]), field.dtype))
     for number, frame in enumerate(frames):
         if any(want not in (None, got) for want, got in zip(field.shape, frame.shape, strict=True)):
             raise DamagedImage(f"a picture of {list(frame.shape)}, but its shape should be {list(field.shape)}", number)

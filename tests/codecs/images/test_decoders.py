@@ -13,9 +13,9 @@ from PIL import Image as PillowImage
 from rlds2buf.codecs.images import turbo as turbo_images
 from rlds2buf.codecs.images.decode import DamagedImage, decode_frames, decode_image
 from rlds2buf.codecs.images.pillow import pillow_frames
+from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.codecs.images.turbo import TurboDecoder, turbo_decoder
 from rlds2buf.errors import SourceFormatError
-from rlds2buf.formats.rlds.features import Image
 
 RNG = np.random.default_rng(5)
 SHAPES = [(1, 1), (2, 3), (3, 2), (1, 9), (9, 1), (5, 6), (16, 16), (17, 31), (33, 47), (64, 64)]
@@ -49,8 +49,8 @@ def png(pixels: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def of_shape(height: int | None, width: int | None, channels: int = 3) -> Image:
-    return Image((height, width, channels), UINT8)
+def of_shape(height: int | None, width: int | None, channels: int = 3) -> StoredImage:
+    return StoredImage((height, width, channels), UINT8)
 
 
 @pytest.mark.parametrize("progressive", [False, True])

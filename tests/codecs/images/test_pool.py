@@ -11,12 +11,12 @@ from PIL import Image as PillowImage
 from rlds2buf.codecs.images import pool as decode_pool
 from rlds2buf.codecs.images.decode import DamagedImage, decode_images
 from rlds2buf.codecs.images.pool import DecodePool, PendingFrames
+from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.errors import SourceError
-from rlds2buf.formats.rlds.features import Image
 
 RNG = np.random.default_rng(9)
 UINT8 = np.dtype(np.uint8)
-SMALL = Image((6, 8, 3), UINT8)
+SMALL = StoredImage((6, 8, 3), UINT8)
 
 
 def file_of(height: int = 6, width: int = 8, format: str = "JPEG") -> bytes:
@@ -37,7 +37,7 @@ def small_pieces(monkeypatch):
 @pytest.mark.parametrize("shape", [(6, 8, 3), (None, None, 3), (6, None, 3)])
 def test_columns_come_whole_and_in_order(threads, shape):
     with DecodePool(threads) as pool:
-        columns = [pool.submit(FILES[i:], Image(shape, UINT8)) for i in range(5)]
+        columns = [pool.submit(FILES[i:], StoredImage(shape, UINT8)) for i in range(5)]
         for i, pending in enumerate(columns):
             assert np.array_equal(pending.result(), decode_images(FILES[i:], 3))
 
@@ -46,11 +46,11 @@ def test_columns_come_whole_and_in_order(threads, shape):
 def test_columns_of_several_sizes(threads):
     files = [file_of(4, 5), file_of(6, 8), file_of(4, 5)]
     with DecodePool(threads) as pool:
-        found = pool.submit(files, Image((None, None, 3), UINT8)).result()
+        found = pool.submit(files, StoredImage((None, None, 3), UINT8)).result()
         assert [frame.shape for frame in found] == [(4, 5, 3), (6, 8, 3), (4, 5, 3)]
-        resized = pool.submit(files, Image((None, None, 3), UINT8, size=(3, 2))).result()
+        resized = pool.submit(files, StoredImage((None, None, 3), UINT8, size=(3, 2))).result()
         assert resized.shape == (3, 3, 2, 3)
-        assert pool.submit([], Image((None, 7, 3), UINT8)).result().shape == (0, 0, 7, 3)
+        assert pool.submit([], StoredImage((None, 7, 3), UINT8)).result().shape == (0, 0, 7, 3)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
@@ -59,7 +59,7 @@ def test_the_first_damaged_one_is_told(threads):
     for bad in (31, 17, 30):
         files[bad] = files[bad][:50]
     with DecodePool(threads) as pool:
-        for image in (SMALL, Image((None, None, 3), UINT8)):
+        for image in (SMALL, StoredImage((None, None, 3), UINT8)):
             with pytest.raises(DamagedImage) as caught:
                 pool.submit(files, image).result()
             assert caught.value.frame == 17
@@ -68,7 +68,7 @@ def test_the_first_damaged_one_is_told(threads):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_absurd_shape_is_no_memory_error(threads):
     with DecodePool(threads) as pool:
-        pending = pool.submit(FILES, Image((1 << 40, 1 << 40, 3), UINT8))
+        pending = pool.submit(FILES, StoredImage((1 << 40, 1 << 40, 3), UINT8))
         with pytest.raises(DamagedImage, match="no memory for pictures"):
             pending.result()
 
@@ -112,8 +112,8 @@ def test_a_thread_that_takes_too_long(monkeypatch):
 
 def test_what_pixels_take_is_known_before():
     assert PendingFrames(FILES, SMALL).nbytes == len(FILES) * 6 * 8 * 3
-    assert PendingFrames(FILES, Image((60, 80, 1), np.dtype(np.float32), size=(3, 2))).nbytes == len(FILES) * 24
-    assert PendingFrames(FILES, Image((None, 80, 1), UINT8)).nbytes > sum(map(len, FILES))
+    assert PendingFrames(FILES, StoredImage((60, 80, 1), np.dtype(np.float32), size=(3, 2))).nbytes == len(FILES) * 24
+    assert PendingFrames(FILES, StoredImage((None, 80, 1), UINT8)).nbytes > sum(map(len, FILES))
 
 
 @pytest.mark.parametrize("threads", [0, -3])

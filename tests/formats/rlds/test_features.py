@@ -6,9 +6,10 @@ import json
 import numpy as np
 import pytest
 
+from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceFormatError, SourceNotFound
-from rlds2buf.formats.rlds.features import Image, Sequence, Tensor, describe, field_specs, parse_features, read_features
+from rlds2buf.formats.rlds.features import Sequence, Tensor, describe, field_specs, parse_features, read_features
 from tests.data import DATA, RLDS, TFDS_METADATA
 from tests.made import BOTH, MADE
 
@@ -38,7 +39,7 @@ def test_published_files_parse(sets, name):
 @BOTH
 def test_bridge(sets):
     steps = read_features(sets / "rlds/bridge_dataset/1.0.0/features.json")["steps"].feature
-    assert steps["observation"]["image_0"] == Image((64, 64, 3), np.dtype(np.uint8))
+    assert steps["observation"]["image_0"] == StoredImage((64, 64, 3), np.dtype(np.uint8))
     assert steps["language_embedding"] == Tensor((512,), np.dtype(np.float32), stored="float32")
     assert steps["language_instruction"].dtype == np.dtype(object)
 
@@ -161,6 +162,6 @@ def test_files_that_are_not_what_they_should_be(tmp_path):
 def test_specs_hold_the_sequences_lengths():
     tree = {
         "x": Sequence(Sequence(Tensor((2,), np.dtype(np.int8)), 4)),
-        "i": Image((None, None, 3), np.dtype(np.uint8)),
+        "i": StoredImage((None, None, 3), np.dtype(np.uint8)),
     }
     assert field_specs(tree) == {"x": FieldSpec((None, 4, 2), np.int8), "i": FieldSpec((None, None, 3), np.uint8)}

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from rlds2buf import FieldSpec, SpecMismatch, StepSpec
 from rlds2buf.codecs.images.decode import decode_image
 from rlds2buf.codecs.images.png import encode_png
+from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.codecs.tfrecord.example import parse_example
-from rlds2buf.formats.rlds.features import Image, Sequence, Tensor
+from rlds2buf.formats.rlds.features import Sequence, Tensor
 from rlds2buf.formats.rlds.features_writer import step_features
 from rlds2buf.formats.rlds.leaf_reader import leaf_readers
 from rlds2buf.formats.rlds.leaf_writer import LeafWriter, encode_varints, join_example, leaf_writers
@@ -141,11 +142,11 @@ def test_files_of_pictures_pass_untouched_and_pixels_become_png() -> None:
     image = FieldSpec((), np.dtype(object), image=FieldSpec((40, 40, 3), np.dtype("u1")))
     column = np.array([b"\xff\xd8 one", b"\xff\xd8 two!", b""], object)
     features, record = written(image, column)
-    assert isinstance(features["steps"].feature["observation"], Image)
+    assert isinstance(features["steps"].feature["observation"], StoredImage)
     assert parse_example(record)["steps/observation"].strings() == column.tolist()
     pixels = np.random.default_rng(0).integers(0, 256, (2, 40, 40, 3), np.uint8)
     features, record = written(FieldSpec((40, 40, 3), np.dtype("u1")), pixels)
-    assert isinstance(features["steps"].feature["observation"], Image)
+    assert isinstance(features["steps"].feature["observation"], StoredImage)
     np.testing.assert_array_equal(read(features, record), pixels)
 
 

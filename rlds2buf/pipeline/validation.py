@@ -1,0 +1,97 @@
+"""Every episode of a dataset, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from rlds2buf.check.report import MAX_DETAILS, Checker, ValidationReport, issue_of
+from rlds2buf.check.rules import ERROR
+from rlds2buf.core.arguments import integer
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import EpisodeError, FilteredOut
+from rlds2buf.pipeline.opening import open_source
+
+__all__ = ["validate"]
+
+
+class EpisodeSource(Protocol):
+    """What :func:`validate` needs of a source."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def spec(self) -> StepSpec: ...
+    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]: ...
+
+
+def validate(
+    source: EpisodeSource | Any,
+    *,
+    limit: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    allow_nonfinite: bool = False,
+    max_details: int = MAX_DETAILS,
+    split: str | None = None,
+    format: str | None = None,
+    **options: Any,
+) -> ValidationReport:
+    """Check every episode of a source against the rules of :mod:`rlds2buf.check.rules`.
+
+    Args:
+        source: a Source, or whatever :func:`rlds2buf.open_source` takes, which is then closed again.
+        limit: look at no more than this many episodes, those included that a filter leaves out.
+        progress: called after every episode with the episodes and steps so far.
+        allow_nonfinite: accept NaN and infinity.
+        max_details: findings kept per rule; all are counted.
+        split, format, options: for :func:`rlds2buf.open_source`, if `source` is not a Source.
+
+    Returns:
+        ValidationReport; its `ok` says whether there are no errors.
+
+    Raises:
+        SourceError: there is no dataset that can be read, or the files are damaged, so that nothing
+            behind that point can be.
+        ValueError, TypeError: `limit` is negative, or options were given for a Source that is open.
+
+    >>> flags = {"is_first": [True, False], "is_last": [False, False], "is_terminal": [False, False]}
+    >>> report = validate([Episode(observation=[1.0, 2.0], **flags)])
+    >>> report.ok, report.issues[0].message, dict(report.counts)
+    (False, 'episode does not end in is_last', {'last-missing': 1})
+    """
+    if limit is not None:
+        limit = integer("limit", limit, 0)
+    if not hasattr(source, "read"):
+        with open_source(source, split=split, format=format, **options) as opened:
+            return _validated(opened, limit, progress, allow_nonfinite, max_details)
+    if split is not None or format is not None or options:
+        raise ValueError("split, format and further options are for a path, not for an opened source")
+    return _validated(source, limit, progress, allow_nonfinite, max_details)
+
+
+def _validated(
+    source: EpisodeSource,
+    limit: int | None,
+    progress: Callable[[int, int], None] | None,
+    allow_nonfinite: bool,
+    max_details: int,
+) -> ValidationReport:
+    report = ValidationReport(source.name, max_details=max_details)
+    checker = Checker(source.spec, allow_nonfinite=allow_nonfinite)
+    for item in source.read(0, limit):
+        if isinstance(item, FilteredOut):
+            report.filtered[issue_of(item).rule] += 1
+            continue
+        report.episodes += 1
+        if isinstance(item, EpisodeError):
+            issues = [issue_of(item)]
+        else:
+            report.steps += item.num_steps
+            issues = checker.check(item)
+        for issue in issues:
+            report.add(issue)
+        report.rejected += any(issue.severity == ERROR for issue in issues)
+        if progress is not None:
+            progress(report.episodes, report.steps)
+    return report
