@@ -52,7 +52,7 @@ HEAVY = {
     "h5py": "codecs/hdf5/",
     "array_record": "codecs/tfrecord/array_record.py",
     "pyarrow": "codecs/arrow/",
-    "PIL": "codecs/images/",
+    "PIL": "codecs/images/ formats/minari/episode.py",
     "simplejpeg": "codecs/images/turbo.py",
     "tensorflow": "formats/rlds/tf_data_source.py rlds_to_reverb/ buffers/tensors.py",
     "tensorflow_datasets": "",
@@ -103,7 +103,7 @@ def follows_an_arrow(found: Import) -> bool:
         return True
     rooms = {importer, importer.partition(".")[0]}
     allowed = {name for room in rooms for name in LAYERS.get(room, "").split()}
-    if importer.startswith("formats.") and imported == "formats":  # the registry's own classes
+    if imported.startswith("formats.") and importer == "formats":  # the registry asks each format
         return True
     whole = found.imported.removeprefix("rlds2buf.")
     return any(f"{whole}.".startswith(f"{name}.") for name in allowed)

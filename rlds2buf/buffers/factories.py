@@ -349,6 +349,19 @@ def make_hindsight_prioritized(
     return _make(kind, spec, capacity, sampler, options, capacity_unit, seed, *where, view, hindsight=hindsight)
 
 
+def makers_by_kind() -> dict[str, Callable[..., Buffer]]:
+    """The factories of single buffers, by the kind that a buffer says it is."""
+    from rlds2buf.buffers.make_reservoir import make_reservoir
+
+    return {
+        "circular": make_circular,
+        "hindsight": make_hindsight,
+        "hindsight_prioritized": make_hindsight_prioritized,
+        "prioritized": make_prioritized,
+        "reservoir": make_reservoir,
+    }
+
+
 def empty_like(kind: str, spec: StepSpec, options: dict[str, Any], *, seed: int | None = None) -> Buffer:
     """An empty buffer of a saved one's kind, for :func:`rlds2buf.load_buffer` to fill.
 
@@ -357,15 +370,7 @@ def empty_like(kind: str, spec: StepSpec, options: dict[str, Any], *, seed: int 
         SnapshotError: it needs functions that were not given.
         TypeError: it takes none, and some were given.
     """
-    from rlds2buf.buffers.make_reservoir import make_reservoir
-
-    makers: dict[str, Callable[..., Buffer]] = {
-        "circular": make_circular,
-        "hindsight": make_hindsight,
-        "hindsight_prioritized": make_hindsight_prioritized,
-        "prioritized": make_prioritized,
-        "reservoir": make_reservoir,
-    }
+    makers = makers_by_kind()
     functions = {"reward_fn", "done_fn"} & set(options)
     if functions and kind in makers and not kind.startswith("hindsight"):
         raise TypeError(f"a {kind} buffer takes no {' or '.join(sorted(functions))}: it knows no goals")

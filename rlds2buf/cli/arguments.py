@@ -24,16 +24,16 @@ def open_source(source: str, how: dict[str, Any]) -> Any:
 
     With ``--with`` it is :func:`rlds2buf.open_mixture`.
     """
-    import rlds2buf
+    from rlds2buf.pipeline import mixture, opening
 
     options = dict(how)
     others = options.pop("with_", [])
     weights = _weights(options.pop("weight", None), [weight for _, weight in others])
     try:
         if not others:
-            return rlds2buf.open_source(source, **options)
+            return opening.open_source(source, **options)
         paths = [source, *(path for path, _ in others)]
-        return rlds2buf.open_mixture(paths, weights=weights, **options)
+        return mixture.open_mixture(paths, weights=weights, **options)
     except TypeError as cause:
         raise click.UsageError(str(cause)) from cause
 

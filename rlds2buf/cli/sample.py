@@ -37,14 +37,14 @@ def command(buffer: str, batch_size: int, seed: int | None, as_json: bool, **vie
     BUFFER may also be a Reverb table (reverb://HOST:PORT/TABLE) or a Reverb checkpoint: items are drawn, and their
     rows shown.
     """
-    import rlds2buf
+    from rlds2buf.buffers.disk.snapshot import load_buffer
     from rlds2buf.reverb.draw_items import is_reverb
 
     if is_reverb(buffer):
         _show_items(buffer, batch_size, seed, as_json, view)
         return
     try:
-        loaded = rlds2buf.load_buffer(buffer, seed=seed)
+        loaded = load_buffer(buffer, seed=seed)
     except (SnapshotCorrupt, SourceNotFound) as error:
         if what := _instead(buffer):
             raise SnapshotError(f"{buffer}: {what}") from error
@@ -74,12 +74,12 @@ def command(buffer: str, batch_size: int, seed: int | None, as_json: bool, **vie
 
 def _instead(path: str) -> str | None:
     """What a path is that is no saved buffer, for the message; None where nothing more is known of it."""
-    import rlds2buf
+    from rlds2buf.pipeline.opening import open_source
 
     if not os.path.exists(path) or os.path.exists(os.path.join(path, "manifest.json")):
         return None
     try:
-        with rlds2buf.open_source(path) as source:
+        with open_source(path) as source:
             return (
                 f"a dataset ({source.format}), not a saved buffer; "
                 f"`rlds2buf convert {path} BUFFER` makes one, and `rlds2buf inspect {path}` shows what it holds"

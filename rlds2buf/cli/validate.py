@@ -32,11 +32,11 @@ def command(ctx: click.Context, source: str, how: dict[str, Any], allow_nonfinit
 
     Exits with 1 if there are errors; warnings are allowed.
     """
-    import rlds2buf
     from rlds2buf.pipeline.progress import Tracked
+    from rlds2buf.pipeline.validation import validate
 
     with open_source(source, how) as opened:
-        report = rlds2buf.validate(Tracked(opened, "validate"), allow_nonfinite=allow_nonfinite)
+        report = validate(Tracked(opened, "validate"), allow_nonfinite=allow_nonfinite)
     if as_json:
         print_json(report.to_json())
     else:

@@ -298,7 +298,7 @@ class PartialFolder:
 
     def _begin(self, resume: bool) -> None:
         left = self._read_journal() if resume else None
-        if left is not None and left.get("provenance") != self._provenance:
+        if left is not None and _without_versions(left.get("provenance")) != _without_versions(self._provenance):
             raise SnapshotError(
                 f"{self.target}: the interrupted run had another source or other options; start over without resuming"
             )
@@ -421,6 +421,13 @@ def is_empty_folder(path: Path) -> bool:
         return not os.path.islink(path) and not os.listdir(path)
     except OSError:
         return False
+
+
+def _without_versions(provenance: Any) -> Any:
+    """A run may be resumed by another version than began it, so which one wrote what is not compared."""
+    if not isinstance(provenance, dict):
+        return provenance
+    return {name: _without_versions(value) for name, value in provenance.items() if name != "rlds2buf"}
 
 
 def plain_json(values: Mapping[str, Any]) -> dict[str, Any]:

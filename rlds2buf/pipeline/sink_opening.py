@@ -19,7 +19,7 @@ class Kind(NamedTuple):
     """What a path can become.
 
     Attributes:
-        module, cls: where its :class:`~rlds2buf.io.sink.Sink` lives in ``rlds2buf.sinks``.
+        module, cls: where its :class:`~rlds2buf.io.sink.Sink` lives in ``rlds2buf``.
         suffixes: of the names that mean it.
     """
 

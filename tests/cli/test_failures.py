@@ -21,6 +21,7 @@ import pytest
 import rlds2buf
 from rlds2buf import errors
 from rlds2buf.cli import failures
+from rlds2buf.pipeline import opening
 from tests.cli.damage import DAMAGES
 from tests.cli.run import run, start, wait_for
 from tests.data import ROOT
@@ -263,8 +264,8 @@ class TestInterruption:
 
     def test_resume_goes_on_after_a_kill(self, long_file: Path, tmp_path: Path, capsys: Capture) -> None:
         code = """
-import sys, rlds2buf.convert
-sys.modules["rlds2buf.convert"].CHECKPOINT_SECONDS = 0.05
+import sys, rlds2buf.pipeline.conversion
+sys.modules["rlds2buf.pipeline.conversion"].CHECKPOINT_SECONDS = 0.05
 from rlds2buf.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -370,7 +371,7 @@ class TestErrors:
         def broken(*_: object, **__: object) -> None:
             raise RuntimeError("a bug")
 
-        monkeypatch.setattr(rlds2buf, "open_source", broken)
+        monkeypatch.setattr(opening, "open_source", broken)
         result = run(capsys, "inspect", HOPPER, "--json")
         assert result.code == failures.BUG and result.json["class"] == "RuntimeError" and "a bug" in result.err
 

@@ -190,7 +190,7 @@ def test_one_of_two_servers_is_gone_for_a_while(server, tmp_path):
 
 def test_a_long_push_goes_on_reading_where_it_was(server, tmp_path, monkeypatch):
     """From time to time everything is waited for, and what lies before need not be read again."""
-    monkeypatch.setattr(sys.modules["rlds2buf.convert"], "CHECKPOINT_SECONDS", 0.02)
+    monkeypatch.setattr(sys.modules["rlds2buf.pipeline.conversion"], "CHECKPOINT_SECONDS", 0.02)
     given = many(60)
     total = 60 * 299
     gone_on = []

@@ -100,7 +100,7 @@ def test_the_source_distribution_holds_its_tests_and_they_run(built: dict[str, P
             "pytest",
             "-p",
             "no:cacheprovider",
-            "tests/test_golden_nstep.py",
+            "tests/buffers/test_golden_nstep.py",
             "tests/formats/rlds/test_features.py",
         ],
         cwd=unpacked,

@@ -78,7 +78,7 @@ class Trials:
         """The conversion; its report goes beside it."""
         options = {"on_invalid": "skip", "to": self.kind, "resume": True, **changes}
         report = convert(options.pop("source", self.source), str(folder / OUTPUT), **options).to_json()
-        for name in ("seconds", "sink", "issues"):  # the findings are those of the last run
+        for name in ("seconds", "sink", "issues", "notes"):  # the findings are those of the last run
             del report[name]
         (folder / "report.json").write_text(json.dumps(report, sort_keys=True))
 

@@ -286,7 +286,7 @@ class Watched(Damaged):
 class TestResume:
     @pytest.fixture(autouse=True)
     def checkpoint_after_every_episode(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(sys.modules["rlds2buf.convert"], "CHECKPOINT_SECONDS", 0.0)
+        monkeypatch.setattr(sys.modules["rlds2buf.pipeline.conversion"], "CHECKPOINT_SECONDS", 0.0)
 
     def interrupt(self, folder: Path, **options: Any) -> None:
         with pytest.raises(KeyboardInterrupt):
@@ -330,7 +330,7 @@ class TestResume:
 import os, signal, sys
 import rlds2buf.pipeline.conversion
 from rlds2buf.formats.d4rl.source import D4rlHdf5Source
-sys.modules["rlds2buf.convert"].CHECKPOINT_SECONDS = 0.0
+sys.modules["rlds2buf.pipeline.conversion"].CHECKPOINT_SECONDS = 0.0
 class Killed(D4rlHdf5Source):
     def read(self, start=0, stop=None):
         for item in super().read(start, stop):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-import rlds2buf
 from rlds2buf.buffers.buffer import Buffer
+from rlds2buf.buffers.factories import makers_by_kind
 from rlds2buf.buffers.storage_units import DEFAULT_CAPACITY
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode
@@ -174,8 +173,8 @@ def _from_options(
     name: str, spec: Any, options: dict[str, Any], num_shards: int, seed: np.random.SeedSequence
 ) -> Buffer:
     kind = options.pop("kind", "circular")
-    make = getattr(rlds2buf, f"make_{'circular' if kind == 'uniform' else kind}", None)
-    if make is None or "capacity" not in inspect.signature(make).parameters:
+    make = makers_by_kind().get("circular" if kind == "uniform" else kind)
+    if make is None:
         raise ValueError(
             f"the options of policy {name!r} need a kind that has a make_ function with a capacity, not {kind!r}"
         )

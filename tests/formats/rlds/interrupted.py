@@ -24,7 +24,7 @@ OPTIONS: dict[str, Any] = {"num_shards": 3, "val_fraction": 0.2, "name": "data"}
 
 
 def convert(source: str, target: Path, resume: bool = True) -> Any:
-    sys.modules["rlds2buf.convert"].CHECKPOINT_SECONDS = 0.0  # type: ignore[attr-defined]
+    sys.modules["rlds2buf.pipeline.conversion"].CHECKPOINT_SECONDS = 0.0  # type: ignore[attr-defined]
     return rlds2buf.convert(source, target, to="rlds", resume=resume, on_invalid="skip", sink_options=OPTIONS)
 
 
