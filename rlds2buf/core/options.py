@@ -26,7 +26,7 @@ def check_types(function: Callable[..., Any], options: Mapping[str, Any]) -> Non
     Raises:
         TypeError: an option is of another type; the message says what it may be.
 
-    >>> def read(path, *, infos: "bool" = True): ...
+    >>> def read(path, *, infos: bool = True): ...
     >>> check_types(read, {"infos": "maybe"})
     Traceback (most recent call last):
     TypeError: infos must be true or false, got 'maybe'

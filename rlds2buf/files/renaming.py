@@ -27,7 +27,8 @@ def exchange(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> for name in "ab":
     ...     _ = (folder / name).write_text(name)
-    >>> (folder / "a").read_text() == ("b" if exchange(folder / "a", folder / "b") else "a")
+    >>> done = exchange(folder / "a", folder / "b")
+    >>> (folder / "a").read_text() == ("b" if done else "a")
     True
     """
     return _rename(one, other, _EXCHANGE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,10 @@ def nothing(observation: Any, action: Any, after: Any) -> Any:
     return np.zeros(len(action))
 
 
-def test_functions_that_have_no_name_are_named() -> None:
+def test_functions_that_have_no_name_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("cloudpickle", "dill"):  # another test may have loaded one, and these do pickle such functions
+        monkeypatch.delitem(sys.modules, package, raising=False)
+
     def made(done_fn: Any) -> Any:
         spec = rlds2buf.spec_of(rlds2buf.Episode(observation=np.zeros((4, 3)), action=np.zeros(4), reward=np.zeros(4)))
         goals = [rlds2buf.GoalMap(((), [1]), ((), [2]))]

@@ -467,7 +467,8 @@ class PrioritizedMachine(RuleBasedStateMachine):
 
     @rule()
     def state(self) -> None:
-        other = rlds2buf.make_prioritized(SPEC, self.rows.capacity, **self.options)
+        other = rlds2buf.make_prioritized(SPEC, self.rows.capacity or 1, **self.options)
+        other.resize(self.rows.capacity)
         other.load_state_dict(self.buffer.state_dict())
         self.buffer = other
 

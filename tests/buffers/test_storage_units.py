@@ -144,7 +144,8 @@ def test_the_bound_on_held_steps_is_real() -> None:
 @pytest.mark.parametrize("kwargs", UNITS, ids=str)
 def test_too_long_an_item_is_refused(kwargs: dict[str, Any]) -> None:
     capacity = kwargs.get("item_length", 8) - (1 if "item_length" in kwargs else 0)
-    buffer = rlds2buf.make_circular(SPEC, capacity, capacity_unit="transitions", **kwargs)
+    buffer = rlds2buf.make_circular(SPEC, capacity or 1, capacity_unit="transitions", **kwargs)
+    buffer.resize(capacity)
     buffer.add(episode(0, 2)) if capacity else None
     before = len(buffer)
     for call in (buffer.check, buffer.add):

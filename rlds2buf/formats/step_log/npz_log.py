@@ -32,6 +32,7 @@ class StepLogNpzSource(StepLogSource):
         SourceNotFound, SourceFormatError: as there.
 
     >>> import tempfile
+    >>> import numpy as np
     >>> path = Path(tempfile.mkdtemp()) / "log.npz"
     >>> np.savez(path, obs=np.zeros((4, 2)), act=np.zeros(4, int), rew=np.ones(4), timeouts=[0, 1, 0, 1])
     >>> list(StepLogNpzSource(path))
