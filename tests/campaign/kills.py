@@ -134,6 +134,8 @@ class Kills:
             _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status):
             assert os.WTERMSIG(status) == signal.SIGKILL, f"died of signal {os.WTERMSIG(status)}"
+            with open(self._folder / "kills", "ab") as file:
+                file.write(b".")
             return None
         return os.WEXITSTATUS(status)
 
@@ -297,7 +299,9 @@ class Kills:
         return int((place / "size").read_text())
 
     def close(self) -> None:
-        """Ask Reverb's own client how much all tables hold, and end the server."""
+        """Say how many kills there were; ask Reverb's own client how much all tables hold, and end the server."""
+        kills = self._folder / "kills"
+        print(f"{kills.stat().st_size if kills.exists() else 0:,} kills")
         if self._server is None:
             return
         from tests.full.quiet import reverb
