@@ -18,14 +18,14 @@ from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SinkError
 from rlds2buf.files.durable import replace_text
-from rlds2buf.formats.minari.space_json import TextRange, has_pictures, space_json
+from rlds2buf.formats.minari.hdf5_layout import FILE
+from rlds2buf.formats.minari.spaces import TextRange, is_image, space_json
 from rlds2buf.io.column_spool import ColumnSpool
 from rlds2buf.io.metadata_values import facts_of, from_json, to_json
 from rlds2buf.io.spooled_sink import OPEN_END, SpooledSink, check_texts, clash, field_fault, is_plain_name
 
 __all__ = ["MinariDirSink", "place_of"]
 
-_FILE = "main_data.hdf5"
 _METADATA = "metadata.json"
 _LENGTHS, _ENDS, _FACTS = "lengths", "ends", "facts"
 _TERMINATED, _TRUNCATED = 1, 2
@@ -187,10 +187,10 @@ class MinariDirSink(SpooledSink):
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as cause:
             raise SinkError(f"{folder}: {cause.strerror or cause}") from cause
-        with create_hdf5(folder / _FILE) as file:
+        with create_hdf5(folder / FILE) as file:
             for index, (first, length) in enumerate(_extents(spool)):
                 self._episode(file, spool, index, first, length)
-        size = (folder / _FILE).stat().st_size
+        size = (folder / FILE).stat().st_size
         replace_text(folder / _METADATA, json.dumps(self._metadata(size)))
 
     def replaceable(self, path: Path) -> bool:
@@ -291,7 +291,7 @@ class MinariDirSink(SpooledSink):
         for name in ("observation", "action"):
             spec = getattr(self._spec, name)
             spaces[f"{name}_space"] = json.dumps(space_json(spec, self._text_range(name)))
-        pictures = has_pictures((self._spec.observation, self._spec.action))
+        pictures = any(is_image(field) for _, field in self._fields.values())
         return {
             "total_episodes": self._episodes,
             "total_steps": self._steps,

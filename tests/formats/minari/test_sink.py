@@ -20,8 +20,7 @@ from rlds2buf import Episode, SinkError, SnapshotError, SnapshotExists, SpecMism
 from rlds2buf.core import nest
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.formats.minari.sink import MinariDirSink
-from rlds2buf.formats.minari.space_json import TextRange, space_json
-from rlds2buf.formats.minari.spaces import space_specs
+from rlds2buf.formats.minari.spaces import TextRange, space_json, space_specs
 from rlds2buf.io.sink import Sink
 from rlds2buf.pipeline.sink_opening import open_sink
 from tests.contracts.sink import PROVENANCE, SinkContract
