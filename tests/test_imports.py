@@ -52,7 +52,7 @@ HEAVY = {
     "h5py": "codecs/hdf5/",
     "array_record": "codecs/tfrecord/array_record.py",
     "pyarrow": "codecs/arrow/",
-    "PIL": "codecs/images/ formats/minari/episode.py",
+    "PIL": "codecs/images/",
     "simplejpeg": "codecs/images/turbo.py",
     "tensorflow": "formats/rlds/tf_data_source.py rlds_to_reverb/ buffers/tensors.py",
     "tensorflow_datasets": "",

@@ -24,7 +24,7 @@ import numpy as np
 from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.errors import MissingDependency, SourceFormatError
 
-__all__ = ["DamagedImage", "has_too_many_scans", "pillow_frames", "size_fault"]
+__all__ = ["DamagedImage", "has_too_many_scans", "import_pillow", "pillow_frames", "plain_jpegs", "size_fault"]
 
 _FORMATS = ("JPEG", "PNG")
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
@@ -87,6 +87,42 @@ def pillow_frames(files: Sequence[bytes], image: StoredImage) -> list[np.ndarray
     return frames
 
 
+def plain_jpegs(files: Sequence[bytes]) -> np.ndarray:
+    """JPEG files of one size to ``[N, height, width, channels]`` (gray: ``[N, height, width]``), as Pillow has them.
+
+    That is with the exact inverse DCT, which Minari's own reader uses, so the pixels are not TensorFlow's.
+
+    Raises:
+        DamagedImage: one can't be decoded, or differs in size from the first; says which.
+    """
+    pillow = import_pillow()
+    frames: list[np.ndarray] = []
+    for i, data in enumerate(files):
+        try:
+            if has_too_many_scans(data):
+                raise ValueError(f"more than {_MAX_SCANS} scans")
+            frame = np.asarray(pillow.open(io.BytesIO(data), formats=["JPEG"]))
+        except Exception as cause:  # damaged files make Pillow raise nearly anything
+            raise DamagedImage(f"a picture can't be decoded ({cause})", i) from cause
+        if frames and frame.shape != frames[0].shape:
+            raise DamagedImage(f"a picture of {frame.shape} among others of {frames[0].shape}", i)
+        frames.append(frame)
+    return np.stack(frames)
+
+
+def import_pillow() -> Any:
+    """The module ``PIL.Image``.
+
+    Raises:
+        MissingDependency: Pillow is not installed.
+    """
+    try:
+        from PIL import Image
+    except ImportError as cause:
+        raise MissingDependency("images need Pillow: pip install Pillow") from cause
+    return Image
+
+
 @contextlib.contextmanager
 def _naming(frame: int) -> Iterator[None]:
     """Let what goes wrong inside say of which frame it is."""
@@ -105,15 +141,12 @@ def _opened(files: Sequence[bytes], image: StoredImage) -> Iterator[tuple[int, A
 
 def _open(data: bytes, image: StoredImage) -> Any:
     """The header is read and held against what is expected; no pixel is decoded yet."""
-    try:
-        from PIL import Image as PillowImage
-    except ImportError as cause:
-        raise MissingDependency("images need Pillow: pip install Pillow") from cause
+    pillow = import_pillow()
     if has_too_many_scans(data):
         raise SourceFormatError(f"a JPEG image of more than {_MAX_SCANS} scans")
     try:
-        opened = PillowImage.open(io.BytesIO(data), formats=_FORMATS)
-    except Exception as cause:  # damaged files make Pillow raise nearly anything
+        opened = pillow.open(io.BytesIO(data), formats=_FORMATS)
+    except Exception as cause:  # as above
         raise SourceFormatError(f"not a JPEG or PNG image of sane size: {cause}") from cause
     width, height = opened.size
     fault = size_fault(height, width, image)

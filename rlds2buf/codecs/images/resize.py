@@ -1,4 +1,4 @@
-"""Frames made smaller or larger."""
+"""The sizes that pictures are read in: what readers are asked for, frames made smaller or larger."""
 
 from __future__ import annotations
 
@@ -8,9 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from rlds2buf.errors import MissingDependency
+from rlds2buf.codecs.images.pillow import import_pillow
 
-__all__ = ["read_size", "resize_frames", "stack_frames"]
+__all__ = ["check_images", "read_size", "resize_frames", "stack_frames"]
+
+_IMAGES = ("decoded", "encoded")
+
+
+def check_images(images: str | None, resize: Any = None) -> tuple[int, int] | None:
+    """The size (height, width) that pixels are to have, or None, of a reader's options `images` and `resize`.
+
+    Raises:
+        ValueError: no such choice of images, no such size, or a size for pictures that stay encoded.
+
+    >>> check_images("decoded", 128), check_images(None)
+    ((128, 128), None)
+    """
+    if images not in (None, *_IMAGES):
+        raise ValueError(f"images must be one of {', '.join(_IMAGES)}, got {images!r}")
+    if images == "encoded" and resize is not None:
+        raise ValueError("pictures that are kept encoded can't be resized: their files stay as they are")
+    return None if resize is None else read_size(resize)
 
 
 def read_size(size: Any) -> tuple[int, int]:
@@ -110,9 +128,6 @@ def _resize(frame: np.ndarray, out: np.ndarray) -> None:
 
 
 def _pillow(pixels: np.ndarray, mode: str, shape: tuple[int, ...]) -> np.ndarray:
-    try:
-        from PIL import Image
-    except ImportError as cause:
-        raise MissingDependency("images need Pillow: pip install Pillow") from cause
-    image = Image.frombytes(mode, pixels.shape[1::-1], np.ascontiguousarray(pixels).tobytes())
-    return np.asarray(image.resize((shape[1], shape[0]), Image.Resampling.BILINEAR))
+    pillow = import_pillow()
+    image = pillow.frombytes(mode, pixels.shape[1::-1], np.ascontiguousarray(pixels).tobytes())
+    return np.asarray(image.resize((shape[1], shape[0]), pillow.Resampling.BILINEAR))

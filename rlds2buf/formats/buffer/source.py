@@ -20,6 +20,7 @@ from rlds2buf.buffers.disk.undo import settled
 from rlds2buf.codecs.images.claims import check_pixels
 from rlds2buf.codecs.images.decode import DamagedImage
 from rlds2buf.codecs.images.pool import DecodePool, PendingFrames
+from rlds2buf.codecs.images.resize import check_images
 from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget, Tally
@@ -40,7 +41,6 @@ _VERIFY_BELOW = 1 << 28
 _VERIFY_BYTES = 1 << 22
 _FLAG_ROWS = 1 << 20
 _NOT_EPISODES = {"links": "of interleaved sources", "items": "of items of several steps", "keys": "drawn at random"}
-_IMAGES = ("decoded", "encoded")
 _HINT = "open it with rlds2buf.load_buffer or `rlds2buf sample`"
 
 
@@ -87,8 +87,7 @@ class BufferDirSource(Source):
         images: str | None = None,
         budget: Budget = BUDGET,
     ) -> None:
-        if images not in (None, *_IMAGES):
-            raise ValueError(f"images must be one of {', '.join(_IMAGES)}, got {images!r}")
+        check_images(images)
         self._images = images
         self._budget = budget
         self.path = Path(path)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 from typing import Any
 
 import numpy as np
 
 from rlds2buf.codecs.images.claims import check_pixels
-from rlds2buf.codecs.images.pillow import DamagedImage
+from rlds2buf.codecs.images.pillow import DamagedImage, plain_jpegs
 from rlds2buf.codecs.images.resize import resize_frames
 from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget, Tally
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import FieldSpec
-from rlds2buf.errors import EpisodeError, MissingDependency, SpecMismatch
+from rlds2buf.errors import EpisodeError, SpecMismatch
 from rlds2buf.formats.minari.spaces import is_image
 from rlds2buf.io.padding import padded
 
@@ -153,11 +152,11 @@ def _with_pictures(
         if not is_image(spec):
             return column
         if column.ndim == 1 or (column.ndim == 2 and len(spec.shape) > 1):
-            if encoded:
-                return _files(column)
             files = _files(column)
+            if encoded:
+                return files
             check_pixels(files.tolist(), StoredImage((None, None, (*spec.shape, 1)[2]), spec.dtype), tally)
-            column = _pictures(files)
+            column = plain_jpegs(files.tolist())
         return column if size is None else _resized(column, size)
 
     return nest.map_structure(decoded, columns, specs)
@@ -174,23 +173,6 @@ def _files(column: np.ndarray) -> np.ndarray:
     out = np.empty(len(column), object)
     out[:] = [bytes(file) for file in column]
     return out
-
-
-def _pictures(files: np.ndarray) -> np.ndarray:
-    try:
-        from PIL import Image as PillowImage
-    except ImportError as cause:
-        raise MissingDependency("images need Pillow: pip install Pillow") from cause
-    frames: list[np.ndarray] = []
-    for file in files:
-        try:
-            frame = np.asarray(PillowImage.open(io.BytesIO(file), formats=["JPEG"]))
-        except (OSError, ValueError, SyntaxError, TypeError, PillowImage.DecompressionBombError) as cause:
-            raise DamagedImage(f"a picture can't be decoded ({cause})", len(frames)) from cause
-        if frames and frame.shape != frames[0].shape:
-            raise DamagedImage(f"a picture of {frame.shape} among others of {frames[0].shape}", len(frames))
-        frames.append(frame)
-    return np.stack(frames)
 
 
 def _split(infos: nest.Nest) -> tuple[dict[str, nest.Nest], dict[str, Any]]:

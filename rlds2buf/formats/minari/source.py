@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlds2buf.codecs.images.resize import read_size
+from rlds2buf.codecs.images.resize import check_images
 from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
@@ -38,7 +38,6 @@ _FACTS = (
     "eval_env_spec",
     "requirements",
 )
-_IMAGES = ("decoded", "encoded")
 
 
 class MinariDirSource(Source):
@@ -99,11 +98,7 @@ class MinariDirSource(Source):
         external: str = "refuse",
         budget: Budget = BUDGET,
     ) -> None:
-        if images not in (None, *_IMAGES):
-            raise ValueError(f"images must be one of {', '.join(_IMAGES)}, got {images!r}")
-        if images == "encoded" and resize is not None:
-            raise ValueError("pictures that are kept encoded can't be resized: their files stay as they are")
-        self._size = None if resize is None else read_size(resize)
+        self._size = check_images(images, resize)
         self.name = str(path)
         self._infos = infos
         self._images = images

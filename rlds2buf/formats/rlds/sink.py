@@ -15,7 +15,7 @@ from rlds2buf.core.hashing import unit_interval
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SinkError, SpecMismatch
 from rlds2buf.files.partial import PartialFolder, plain_json
-from rlds2buf.formats.rlds.dataset_info_writer import (
+from rlds2buf.formats.rlds.dataset_info import (
     WrittenSplit,
     check_names,
     dataset_info_json,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from rlds2buf.codecs.images.resize import read_size
+from rlds2buf.codecs.images.resize import check_images
 from rlds2buf.codecs.tfrecord.array_record import read_array_records
 from rlds2buf.codecs.tfrecord.example_parser import ExampleParser
 from rlds2buf.codecs.tfrecord.frames import masked_crc, read_framed
@@ -28,8 +28,6 @@ from rlds2buf.io.source import Source
 from rlds2buf.io.splits import pieces_of_split
 
 __all__ = ["RldsDirSource"]
-
-_IMAGES = ("decoded", "encoded")
 
 
 class _Segment(NamedTuple):
@@ -109,10 +107,7 @@ class RldsDirSource(Source):
         image_threads: int | None = None,
         budget: Budget = BUDGET,
     ) -> None:
-        if images not in (None, *_IMAGES):
-            raise ValueError(f"images must be one of {', '.join(_IMAGES)}, got {images!r}")
-        if images == "encoded" and resize is not None:
-            raise ValueError("pictures that are kept encoded can't be resized: their files stay as they are")
+        size = check_images(images, resize)
         if image_threads is not None and image_threads < 1:
             raise ValueError(f"image_threads must be at least 1, got {image_threads}")
         self._folder = find_version_folder(Path(path))
@@ -124,7 +119,7 @@ class RldsDirSource(Source):
         self._budget = budget
         self._wanted: Callable[[int], bool] | None = None
         self._keeps_records = False
-        self._choose(_Chosen(images, None if resize is None else read_size(resize), frozenset()))
+        self._choose(_Chosen(images, size, frozenset()))
         self._split = _default_split(self._info, self._folder) if split is None else split
         self._segments = _segments(self._info, self._split, self._folder)
         self.name = f"{self._folder} [{self._split}]"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlds2buf.codecs.images.resize import read_size
+from rlds2buf.codecs.images.resize import check_images
 from rlds2buf.codecs.tfrecord.example import parse_example
 from rlds2buf.codecs.tfrecord.example_parser import ExampleParser
 from rlds2buf.codecs.tfrecord.frames import count_records, read_records
@@ -34,7 +34,6 @@ from rlds2buf.io.source import Source
 __all__ = ["TfExampleSource"]
 
 _RECORDS = ("episode", "step")
-_IMAGES = ("decoded", "encoded")
 _CHUNK_RECORDS = 1024
 _CHUNK_BYTES = 1 << 23
 
@@ -98,16 +97,11 @@ class TfExampleSource(Source):
         resize: int | tuple[int, int] | None = None,
         budget: Budget = BUDGET,
     ) -> None:
-        if record not in _RECORDS or images not in (None, *_IMAGES):
-            raise ValueError(
-                f"record must be one of {', '.join(_RECORDS)} and images one of {', '.join(_IMAGES)}, "
-                f"got {record!r} and {images!r}"
-            )
+        if record not in _RECORDS:
+            raise ValueError(f"record must be one of {', '.join(_RECORDS)}, got {record!r}")
         if episode_id is not None and record == "episode":
             raise ValueError("episode_id is for records of one step (record='step')")
-        if images == "encoded" and resize is not None:
-            raise ValueError("pictures that are kept encoded can't be resized: their files stay as they are")
-        size = None if resize is None else read_size(resize)
+        size = check_images(images, resize)
         self.name = os.fspath(path)
         self._kind = record
         self._episode_id = episode_id

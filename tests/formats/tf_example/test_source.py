@@ -430,7 +430,7 @@ class TestRefusals:
         ("options", "message"),
         [
             ({"record": "shard"}, "record must be one of episode, step"),
-            ({"images": "raw"}, "images one of decoded, encoded"),
+            ({"images": "raw"}, "images must be one of decoded, encoded"),
             ({"episode_id": "id"}, "episode_id is for records of one step"),
         ],
     )
