@@ -101,7 +101,7 @@ def test_functions_that_are_named_exist() -> None:
 
 def test_the_changelog_has_an_entry_for_what_is_to_come() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert "## [Unreleased]" in text or f"## [{rlds2buf.__version__}]" in text
+    assert "\n## Unreleased\n" in text or f"\n## [{rlds2buf.__version__}]" in text
 
 
 @pytest.mark.parametrize("name", ["check", "demo", "envs", "test"])

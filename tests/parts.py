@@ -1,0 +1,54 @@
+"""Which files of tests run in which environment: scripts/test asks here, ``python tests/parts.py PART``.
+
+``core`` runs all that needs no other environment. ``full`` runs what TensorFlow's pins may change: its numpy is 1.26,
+its pyarrow is before 20, its protobuf is 4; so whatever holds arrays, compiles, reads or writes files, and not a second
+time what kills processes, draws many samples or lets Hypothesis drive a machine, nor the command line's words.
+"""
+
+from __future__ import annotations
+
+import sys
+
+ONCE = """
+    -tests/buffers/test_blobs_machine.py -tests/buffers/test_blobs_threads.py -tests/buffers/test_circular_machine.py
+    -tests/buffers/test_durability.py -tests/buffers/test_interrupted.py -tests/buffers/test_reservoir_fairness.py
+    -tests/buffers/test_repro_her.py -tests/buffers/test_threads.py -tests/kernels/test_compiled.py
+    -tests/formats/test_mutated_metadata.py
+"""
+"""Kills, machines, statistics, mutants."""
+
+PARTS = {
+    "core": "rlds2buf tests -tests/full -tests/jax -tests/torch",
+    "full": f"""
+        tests/full tests/buffers tests/codecs tests/core tests/formats tests/io tests/kernels tests/returns tests/views
+        {ONCE}
+    """,
+    "torch": "tests/jax tests/torch",
+    # Reads, converts and writes datasets: where a file that lies on one machine only would be missed.
+    "clone": "tests/cli tests/codecs tests/formats tests/io tests/pipeline",
+}
+"""Files and folders of each part; those behind a minus are left out."""
+
+ENVIRONMENTS = ("core", "full", "torch")
+"""The parts that together run every test."""
+
+
+def files(part: str) -> list[str]:
+    return [name for name in PARTS[part].split() if not name.startswith("-")]
+
+
+def left_out(part: str) -> list[str]:
+    return [name[1:] for name in PARTS[part].split() if name.startswith("-")]
+
+
+def runs(part: str, file: str) -> bool:
+    """Whether a part runs this file, named from the root of the repository."""
+
+    def among(names: list[str]) -> bool:
+        return any(f"{file}/".startswith(f"{name}/") for name in names)
+
+    return among(files(part)) and not among(left_out(part))
+
+
+if __name__ == "__main__":
+    print(*files(sys.argv[1]), *(f"--ignore={name}" for name in left_out(sys.argv[1])))
