@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,13 +21,20 @@ class EpisodeBatch:
     Short episodes cost more in calls than in bytes; a batch is checked and stored at once.
 
     Args:
-        rows: all rows, as if they were one episode; its flags are those of the episodes' own rows,
-            its metadata are shared by all of them, and its index is the first one's.
+        rows: all rows, as if they were one episode; its flags are those of the episodes' own rows, and its
+            metadata are shared by all of them.
         starts: ``[E] int64``, each episode's first row, ascending, the first one 0.
         placeholder: ``[E] bool``, whose final row was not recorded; None if none is.
+        index: ``[E] int64``, each episode's number in its source; by default they go on from that of `rows`.
+        metadata: what is known of each episode beside what they share, E of them; None if nothing is.
+        derived: names of the flags that were not logged, so that every episode derived its own.
+
+    Attributes:
+        rows, starts, placeholder, metadata, derived: as given.
+        index: ``[E] int64``; None where no numbers are known.
 
     Raises:
-        SpecMismatch: the starts don't fit the rows.
+        SpecMismatch: the starts don't fit the rows, or another argument has not E entries.
 
     >>> one = Episode(observation=np.arange(3))
     >>> two = Episode(observation=np.arange(2))
@@ -35,19 +43,38 @@ class EpisodeBatch:
     (<EpisodeBatch: 2 episodes, 5 steps>, [3, 2])
     """
 
-    __slots__ = ("placeholder", "rows", "starts")
+    __slots__ = ("derived", "index", "metadata", "placeholder", "rows", "starts")
 
-    def __init__(self, rows: Episode, starts: np.ndarray, placeholder: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        rows: Episode,
+        starts: np.ndarray,
+        placeholder: np.ndarray | None = None,
+        *,
+        index: np.ndarray | None = None,
+        metadata: Sequence[Mapping[str, Any]] | None = None,
+        derived: Iterable[str] = (),
+    ) -> None:
         self.rows = rows
         self.starts = np.asarray(starts, np.int64)
         self.placeholder = placeholder
         edges = np.append(self.starts, rows.num_steps)
         if not len(self.starts) or edges[0] != 0 or (np.diff(edges) < 1).any():
             raise SpecMismatch("the starts of a batch must ascend from 0 within its rows", rule="ragged-columns")
+        if index is None and rows.index is not None:
+            index = rows.index + np.arange(len(self.starts))
+        self.index = None if index is None else np.asarray(index, np.int64)
+        self.metadata = metadata
+        self.derived = frozenset(derived)
+        for name in ("placeholder", "index", "metadata"):
+            given = getattr(self, name)
+            if given is not None and len(given) != len(self.starts):
+                message = f"a batch of {len(self.starts)} episodes has {len(given)} entries of `{name}`"
+                raise SpecMismatch(message, rule="ragged-columns")
 
     @classmethod
-    def of(cls, episodes: Iterable[Episode]) -> EpisodeBatch:
-        """Join episodes of one spec; their columns are copied.
+    def of(cls, episodes: Iterable[Episode | EpisodeBatch]) -> EpisodeBatch:
+        """Join episodes, or batches of them, of one spec; their columns are copied.
 
         Raises:
             EmptyEpisode: there are none.
@@ -56,17 +83,42 @@ class EpisodeBatch:
         parts = list(episodes)
         if not parts:
             raise EmptyEpisode("a batch needs at least one episode", rule="empty-episode")
-        columns = [{name: getattr(part, name) for name in (*STEP_FIELDS, "extras")} for part in parts]
+        rows = [part if isinstance(part, Episode) else part.rows for part in parts]
+        columns = [{name: getattr(part, name) for name in (*STEP_FIELDS, "extras")} for part in rows]
         try:
             joined = nest.map_structure(_join, *columns)
         except (KeyError, IndexError, TypeError, ValueError) as cause:
-            raise SpecMismatch(
-                f"episodes of one batch must have one structure: {cause}", source=parts[0].source
-            ) from cause
-        rows = Episode(**joined, source=parts[0].source, index=parts[0].index)
-        placeholder = np.array([bool(part.metadata.get("placeholder_final_row")) for part in parts])
-        lengths = np.array([part.num_steps for part in parts])
-        return cls(rows, np.cumsum(lengths) - lengths, placeholder if placeholder.any() else None)
+            message = f"episodes of one batch must have one structure: {cause}"
+            raise SpecMismatch(message, source=rows[0].source) from cause
+        starts: list[int] = []
+        index: list[int | None] = []
+        metadata: list[dict[str, Any]] = []
+        edge = 0
+        for part in parts:
+            if isinstance(part, Episode):
+                starts.append(edge)
+                index.append(part.index)
+                metadata.append(part.metadata)
+            else:
+                starts.extend((part.starts + edge).tolist())
+                index.extend([None] * len(part) if part.index is None else part.index.tolist())
+                metadata.extend(part._facts())
+            edge += part.num_steps
+        known = None not in index
+        placeholder = np.array([bool(facts.get("placeholder_final_row")) for facts in metadata])
+        return cls(
+            Episode(**joined, source=rows[0].source, index=index[0] if known else None),
+            np.array(starts),
+            placeholder if placeholder.any() else None,
+            index=np.array(index) if known else None,
+            metadata=metadata if any(metadata) else None,
+            derived=frozenset().union(*(part.derived for part in parts)),
+        )
+
+    @classmethod
+    def of_one(cls, episode: Episode) -> EpisodeBatch:
+        """A single episode as a batch; its columns are shared."""
+        return cls(episode, np.zeros(1, np.int64), _marked(episode), derived=episode.derived)
 
     @property
     def num_steps(self) -> int:
@@ -87,13 +139,24 @@ class EpisodeBatch:
         return len(self.starts)
 
     def __iter__(self) -> Iterator[Episode]:
-        first = self.rows.index
-        for i, (start, end) in enumerate(zip(self.starts.tolist(), self.ends.tolist(), strict=True)):
+        for i, (start, end, facts) in enumerate(
+            zip(self.starts.tolist(), self.ends.tolist(), self._facts(), strict=True)
+        ):
             episode = self.rows.rows(start, end + 1)
-            episode.index = None if first is None else first + i
-            if self.placeholder is not None and self.placeholder[i]:
-                episode.metadata["placeholder_final_row"] = True
+            episode.index = None if self.index is None else int(self.index[i])
+            episode.metadata = facts
+            episode.derived = self.derived
             yield episode
+
+    def _facts(self) -> Iterator[dict[str, Any]]:
+        """The metadata of each episode, what they share included."""
+        for i in range(len(self)):
+            facts = dict(self.rows.metadata)
+            if self.metadata is not None:
+                facts.update(self.metadata[i])
+            if self.placeholder is not None and self.placeholder[i]:
+                facts["placeholder_final_row"] = True
+            yield facts
 
     def __repr__(self) -> str:
         return f"<EpisodeBatch: {len(self)} episodes, {self.num_steps} steps>"
@@ -101,6 +164,11 @@ class EpisodeBatch:
     def __str__(self) -> str:
         rows = shown.field_rows((name, getattr(self.rows, name)) for name in (*DATA_FIELDS, "extras"))
         return shown.aligned(repr(self), rows)
+
+
+def _marked(episode: Episode) -> np.ndarray | None:
+    """``[1] bool`` as `placeholder`."""
+    return np.ones(1, np.bool_) if episode.metadata.get("placeholder_final_row") else None
 
 
 def _join(*columns: np.ndarray | None) -> np.ndarray | None:

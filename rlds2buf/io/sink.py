@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec
 
 __all__ = ["Sink"]
+
+_S = TypeVar("_S", bound="Sink")
 
 
 class Sink(abc.ABC):
@@ -20,7 +23,8 @@ class Sink(abc.ABC):
         open -> write* -> commit       everything written is there, whole
         open -> write* -> abort        nothing is there that looks whole
 
-    `flush` may come between writes.  A sink that can go on after a kill also keeps what
+    Subclasses implement one of :meth:`write` and :meth:`write_batch`; the other follows from it.  `flush` may come
+    between writes.  A sink that can go on after a kill also keeps what
     :meth:`checkpoint` hands it, and gives the last of it back from :meth:`resumed`.
 
     Attributes:
@@ -35,6 +39,11 @@ class Sink(abc.ABC):
     found: Sequence[str] = ()
     takes_encoded_images: ClassVar[bool] = False
     notes: Sequence[str] = ()
+
+    def __new__(cls: type[_S], *args: Any, **kwargs: Any) -> _S:
+        if cls.write is Sink.write and cls.write_batch is Sink.write_batch:
+            raise TypeError(f"{cls.__name__} has neither `write` nor `write_batch`; a Sink implements one of them")
+        return super().__new__(cls)
 
     def expect(self, episodes: int | None) -> None:
         """Before :meth:`open`: about how many episodes will come, if that is known; what is written is the same."""
@@ -67,14 +76,23 @@ class Sink(abc.ABC):
             SinkError, SnapshotError: the target can't be written, or is already there.
         """
 
-    @abc.abstractmethod
     def write(self, episode: Episode) -> int:
         """Take one episode; returns how many items (rows, table items) it became.
 
         Raises:
             SinkError: it can't be written.
-            EpisodeError: it does not fit, for example a buffer smaller than the episode.
+            EpisodeError: it does not fit, for example a buffer smaller than the episode; nothing of it is written.
         """
+        return self.write_batch(EpisodeBatch.of_one(episode))
+
+    def write_batch(self, batch: EpisodeBatch) -> int:
+        """Take several whole episodes; returns how many items they became.
+
+        Raises:
+            SinkError: they can't be written.
+            EpisodeError: one does not fit, and its `episode` says which; those before it are written.
+        """
+        return sum(self.write(episode) for episode in batch)
 
     def flush(self) -> None:
         """Hand on what is held back, as far as the sink holds anything back."""

@@ -5,21 +5,24 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec, spec_of
-from rlds2buf.errors import EpisodeError, FilteredOut, SourceFormatError
+from rlds2buf.errors import EpisodeError, FilteredOut, SourceError, SourceFormatError
 
-__all__ = ["Source", "spec_of_first"]
+__all__ = ["Source", "blocks_of", "spec_of_first"]
+
+_S = TypeVar("_S", bound="Source")
 
 
 class Source(abc.ABC):
     """A dataset that yields :class:`~rlds2buf.core.episode.Episode`, as often as it is iterated.
 
-    A context manager.  Subclasses implement :meth:`read` and the properties; they open files in
-    their constructor far enough to raise what is wrong with them as a whole.
+    A context manager.  Subclasses implement :attr:`spec` and one of :meth:`read` (episode by episode) and
+    :meth:`read_batches` (several at once), the other follows from it; they open files in their constructor far
+    enough to raise what is wrong with them as a whole.
 
     Attributes:
         format: the format's name, as ``open_source(format=...)`` takes it.
@@ -28,6 +31,11 @@ class Source(abc.ABC):
 
     format: ClassVar[str]
     name: str
+
+    def __new__(cls: type[_S], *args: Any, **kwargs: Any) -> _S:
+        if cls.read is Source.read and cls.read_batches is Source.read_batches:
+            raise TypeError(f"{cls.__name__} has neither `read` nor `read_batches`; a Source implements one of them")
+        return super().__new__(cls)
 
     @property
     @abc.abstractmethod
@@ -44,7 +52,6 @@ class Source(abc.ABC):
         """How many rows (final rows included) there are; None where only a full pass would tell."""
         return None
 
-    @abc.abstractmethod
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
         """Yield episodes ``start`` up to (not with) ``stop``, in the dataset's order.
 
@@ -55,6 +62,28 @@ class Source(abc.ABC):
         Raises:
             SourceError: the files are damaged; nothing after that point can be trusted.
         """
+        for item in self.read_batches(start, stop):
+            if isinstance(item, EpisodeBatch):
+                yield from item
+            else:
+                yield item
+
+    def read_batches(
+        self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
+        """As :meth:`read`, several whole episodes at a time, all of a batch with the same fields, shapes and types.
+
+        Between them come the EpisodeErrors of those that can't be built or are left out, each in its place;
+        the `index` of a batch tells what it holds.
+
+        Args:
+            start, stop: as of :meth:`read`.
+            rows, bytes: about how many a batch has, and takes; a longer episode is a batch of its own.
+
+        Raises:
+            SourceError: as from :meth:`read`, behind a last batch of what came before it.
+        """
+        return blocks_of(self.read(start, stop), rows, bytes)
 
     def batches(self, rows: int = 1 << 14) -> Iterator[EpisodeBatch]:
         """All episodes, several at a time: the fast lane into a buffer, without validation.
@@ -65,16 +94,12 @@ class Source(abc.ABC):
         Raises:
             EpisodeError, SourceError: as iterating does.
         """
-        waiting: list[Episode] = []
-        count = 0
-        for episode in self:
-            if waiting and count + episode.num_steps > rows:
-                yield EpisodeBatch.of(waiting)
-                waiting, count = [], 0
-            waiting.append(episode)
-            count += episode.num_steps
-        if waiting:
-            yield EpisodeBatch.of(waiting)
+        for item in blocks_of(
+            (item for item in self.read_batches(rows=rows) if not isinstance(item, FilteredOut)), rows
+        ):
+            if isinstance(item, EpisodeError):
+                raise item
+            yield item
 
     def encoded(self) -> Source:
         """The same data with pictures as the files they are, where this source stores such files.
@@ -171,3 +196,74 @@ def spec_of_first(source: Source, what: str = "episodes") -> StepSpec:
             return spec_of(found)
         error = found
     raise error
+
+
+def blocks_of(
+    items: Iterable[Episode | EpisodeBatch | EpisodeError], rows: int = 1 << 14, bytes: int = 64 << 20
+) -> Iterator[EpisodeBatch | EpisodeError]:
+    """Neighbours joined to batches, with the errors in their places.
+
+    Args:
+        items: as :meth:`Source.read` and :meth:`Source.read_batches` yield them; a batch that is large enough
+            is passed on as it is.
+        rows, bytes: as of :meth:`Source.read_batches`.
+
+    Raises:
+        SourceError: as `items` raise it, behind a last batch of what came before it.
+
+    >>> import numpy as np
+    >>> episodes = [Episode(observation=np.zeros(steps)) for steps in (2, 3, 9, 1)]
+    >>> list(blocks_of(episodes, rows=6))
+    [<EpisodeBatch: 2 episodes, 5 steps>, <EpisodeBatch: 1 episodes, 9 steps>, <EpisodeBatch: 1 episodes, 1 steps>]
+    """
+    waiting = _Waiting(rows, bytes)
+    try:
+        for item in items:
+            if isinstance(item, EpisodeError):
+                yield from waiting.joined()
+                yield item
+            else:
+                yield from waiting.before(item)
+    except SourceError:
+        yield from waiting.joined()
+        raise
+    yield from waiting.joined()
+
+
+class _Waiting:
+    """Episodes and batches of one layout that become one batch."""
+
+    def __init__(self, rows: int, bytes: int) -> None:
+        self._limits = (rows, bytes)
+        self._parts: list[Episode | EpisodeBatch] = []
+        self._layout: Any = None
+        self._sizes = (0, 0)
+
+    def before(self, part: Episode | EpisodeBatch) -> Iterator[EpisodeBatch]:
+        """What waited, if `part` does not go with it any more; `part` waits then."""
+        layout, size = _layout(part)
+        sizes = (part.num_steps, size)
+        sums = (self._sizes[0] + sizes[0], self._sizes[1] + sizes[1])
+        if layout != self._layout or sums[0] > self._limits[0] or sums[1] > self._limits[1]:
+            yield from self.joined()
+            self._layout, sums = layout, sizes
+        self._parts.append(part)
+        self._sizes = sums
+
+    def joined(self) -> Iterator[EpisodeBatch]:
+        """What waited, and nothing waits any more."""
+        parts, self._parts, self._sizes = self._parts, [], (0, 0)
+        if len(parts) == 1 and isinstance(parts[0], EpisodeBatch):
+            yield parts[0]
+        elif parts:
+            yield EpisodeBatch.of(parts)
+
+
+def _layout(part: Episode | EpisodeBatch) -> tuple[Any, int]:
+    """What tells whether parts can be joined and keep what they are, and their bytes."""
+    found: list[Any] = [part.derived]
+    size = 0
+    for path, column in (part if isinstance(part, Episode) else part.rows).flatten():
+        found.append((path, column.dtype, column.shape[1:]))
+        size += column.nbytes
+    return found, size

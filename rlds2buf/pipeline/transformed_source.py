@@ -11,7 +11,7 @@ from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError
-from rlds2buf.io.source import Source
+from rlds2buf.io.source import Source, blocks_of
 from rlds2buf.transform.transformation import Transformation
 
 __all__ = ["TransformedSource", "items_of"]
@@ -116,18 +116,25 @@ class TransformedSource(Source):
                 source = source.without(self._transformation.unused)
         return source.only(self._transformation.wants) if self._transformation.chooses else source
 
-    def batches(self, rows: int = 1 << 14) -> Iterator[EpisodeBatch]:
-        if self._transformation.filters or self._transformation.moves_rows:
-            yield from super().batches(rows)
+    def read_batches(
+        self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
+        change = self._transformation
+        if change.filters or change.moves_rows:
+            yield from super().read_batches(start, stop, rows=rows, bytes=bytes)
             return
-        for batch in self._reading.batches(rows):
+        for block in self._reading.read_batches(start, stop, rows=rows, bytes=bytes):
+            if isinstance(block, EpisodeError):
+                yield block
+                continue
             try:
-                changed = self._transformation.change(batch.rows)
+                changed = None if block.derived else change.change(block.rows)
             except EpisodeError:
-                for episode in batch:  # the one that is to blame says where
-                    self._transformation.change(episode)
-                raise
-            yield EpisodeBatch(changed, batch.starts, batch.placeholder)
+                changed = None
+            if changed is None:  # one is to blame, or each derives its own flags
+                yield from blocks_of((change.take(episode) for episode in block), rows, bytes)
+            else:
+                yield EpisodeBatch(changed, block.starts, block.placeholder, index=block.index, metadata=block.metadata)
 
     def encoded(self) -> Source:
         """As the source's, if everything that is to be done can be done to encoded pictures."""

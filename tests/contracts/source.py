@@ -131,6 +131,22 @@ class SourceContract:
             for one, other in zip(part, everything[start:stop], strict=True):
                 assert_same_item(one, other)
 
+    def test_batches_hold_what_read_yields(self, source: Source) -> None:
+        everything = list(source.read())
+        count, steps = len(everything), sum(len(item) for item in everything if isinstance(item, Episode))
+        for start, stop, rows in [(0, None, 1), (0, None, 1 << 14), (count // 2, None, steps // 3 + 1), (1, 2, steps)]:
+            found: list[Episode | EpisodeError] = []
+            for item in source.read_batches(start, stop, rows=rows):
+                if isinstance(item, EpisodeError):
+                    found.append(item)
+                    continue
+                assert len(item) == 1 or item.num_steps <= rows
+                assert item.index is not None and item.index.dtype == np.int64
+                assert item.index.tolist() == [episode.index for episode in item]
+                found.extend(item)
+            for one, other in zip(found, everything[start:stop], strict=True):
+                assert_same_item(one, other)
+
     def test_read_stops_anywhere(self, source: Source) -> None:
         reading = source.read()
         first = next(item for item in reading if not isinstance(item, FilteredOut))

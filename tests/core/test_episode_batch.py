@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -78,6 +80,36 @@ def test_is_stored_as_its_episodes_are(groups: list[list[Episode]], capacity: in
                     np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name), err_msg=name)
                 np.testing.assert_array_equal(mine.next_observation["b"][0], theirs.next_observation["b"][0])
                 assert mine.extras["text"].tolist() == theirs.extras["text"].tolist()
+
+
+@given(episodes(), episodes())
+def test_batches_are_joined_as_their_episodes_are(one: list[Episode], other: list[Episode]) -> None:
+    other = [part.replace(index=10 + 2 * i, metadata={**part.metadata, "n": i}) for i, part in enumerate(other)]
+    batch = EpisodeBatch.of([EpisodeBatch.of(one), *other[:1], *([EpisodeBatch.of(other[1:])] if other[1:] else [])])
+    assert batch.index is not None and batch.index.tolist() == [part.index for part in one + other]
+    for mine, theirs in zip(batch, one + other, strict=True):
+        assert_same(mine, theirs)
+
+
+def test_an_index_that_is_not_known_is_not_guessed() -> None:
+    parts = [episode(0, 2, "open"), episode(1, 2, "open").replace(index=None)]
+    batch = EpisodeBatch.of(parts)
+    assert batch.index is None and [part.index for part in batch] == [None, None]
+    assert EpisodeBatch(parts[0], np.array([0, 1])).index.tolist() == [0, 1]  # type: ignore[union-attr]
+
+
+def test_flags_that_were_not_logged_stay_so() -> None:
+    parts = [Episode(observation=np.zeros(steps), is_first=np.arange(steps) == 0) for steps in (2, 3)]
+    batch = EpisodeBatch.of(parts)
+    assert batch.derived == parts[0].derived == {"is_last", "is_terminal"}
+    assert [part.derived for part in batch] == [batch.derived] * 2
+    assert [part.is_last.tolist() for part in batch] == [[False, True], [False, False, True]]
+
+
+@pytest.mark.parametrize("given", [{"index": np.arange(3)}, {"metadata": [{}]}, {"placeholder": np.zeros(1, bool)}])
+def test_every_episode_has_its_entry(given: dict[str, Any]) -> None:
+    with pytest.raises(SpecMismatch, match=f"2 episodes has . entries of `{next(iter(given))}`"):
+        EpisodeBatch(Episode(observation=np.zeros(4)), np.array([0, 2]), **given)
 
 
 def test_one_structure_only() -> None:

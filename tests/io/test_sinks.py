@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import rlds2buf
-from rlds2buf import Episode, SnapshotError, SnapshotExists, make_circular
+from rlds2buf import Episode, EpisodeBatch, SnapshotError, SnapshotExists, StepSpec, make_circular
 from rlds2buf.formats.buffer.sink import BufferFolderSink, BufferSink
 from rlds2buf.formats.memory.sink import MemorySink
 from rlds2buf.io.sink import Sink
@@ -36,6 +37,53 @@ class TestMemorySink(SinkContract):
         sink.write(self.episodes[0])
         sink.abort()
         assert kept == [before]
+
+
+class _ByBatch(Sink):
+    """A MemorySink that takes several episodes at once."""
+
+    def __init__(self) -> None:
+        self.inner = MemorySink()
+        self.name = self.inner.name
+
+    def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
+        self.inner.open(spec, provenance)
+
+    def write_batch(self, batch: EpisodeBatch) -> int:
+        return sum(self.inner.write(episode) for episode in batch)
+
+    def commit(self) -> None:
+        self.inner.commit()
+
+    def abort(self) -> None:
+        self.inner.abort()
+
+
+class TestASinkThatTakesBatches(SinkContract):
+    def make(self, folder: Path) -> Sink:
+        return _ByBatch()
+
+    def held(self, sink: Any, folder: Path) -> list[int] | None:
+        return numbers(sink.inner.episodes)
+
+    def items_of(self, ep: Episode) -> int:
+        return 1
+
+
+def test_a_batch_is_written_episode_by_episode_where_a_sink_takes_no_more() -> None:
+    sink = MemorySink()
+    batch = EpisodeBatch.of([episode(0, 3), episode(3, 2)])
+    sink.open(SPEC, PROVENANCE)
+    assert sink.write_batch(batch) == 2
+    assert numbers(sink.episodes) == numbers(list(batch))
+
+
+def test_a_sink_writes_episodes_or_batches() -> None:
+    class Neither(Sink):
+        open = commit = abort = MemorySink.commit  # type: ignore[assignment]
+
+    with pytest.raises(TypeError, match="Neither has neither `write` nor `write_batch`"):
+        Neither()
 
 
 class TestBufferSink(SinkContract):

@@ -149,12 +149,19 @@ class D4rlHdf5Source(Source):
             for i, (low, high) in enumerate(zip(lowers.tolist(), uppers.tolist(), strict=True)):
                 yield self._episode(columns, first + i, low, high)
 
-    def batches(self, rows: int = 1 << 14) -> Iterator[EpisodeBatch]:
+    def read_batches(
+        self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
         cuts = self._cuts
-        for columns, first, lowers, _ in self._blocks(0, None, rows):
-            placeholder = None if self._has_next else cuts.terminated[first : first + len(lowers)]
+        rows = min(rows, bytes // max(1, self._spec.row_bytes))
+        for columns, first, lowers, _ in self._blocks(start, stop, rows):
+            behind = first + len(lowers)
+            metadata: list[dict[str, Any]] | None = None
+            if cuts.open_tail and behind == len(cuts):
+                metadata = [{} for _ in range(len(lowers) - 1)] + [{"open_tail": True}]
+            placeholder = None if self._has_next else cuts.terminated[first:behind]
             joined = Episode(**columns, metadata=self._metadata, source=self.name, index=first)
-            yield EpisodeBatch(joined, lowers, placeholder)
+            yield EpisodeBatch(joined, lowers, placeholder, metadata=metadata)
 
     def _blocks(
         self, start: int, stop: int | None, block_rows: int

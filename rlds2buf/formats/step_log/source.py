@@ -139,14 +139,22 @@ class StepLogSource(Source):
             for i, (low, high) in enumerate(zip(lowers.tolist(), uppers.tolist(), strict=True)):
                 yield self._episode(columns, first + i, slice(low, high))
 
-    def batches(self, rows: int = 1 << 14) -> Iterator[EpisodeBatch]:
+    def read_batches(
+        self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
         if any(self._table.notes) or self._flags_are_partial():
-            yield from super().batches(rows)
+            yield from super().read_batches(start, stop, rows=rows, bytes=bytes)
             return
-        for columns, first, lowers, _ in self._blocks(0, None, rows):
-            added = self._episodes.cuts.added[first : first + len(lowers)] > 0
+        found = self._episodes
+        for columns, first, lowers, _ in self._blocks(start, stop, min(rows, bytes // max(1, self.spec.row_bytes))):
+            behind = first + len(lowers)
+            flagged = found.flagged[first:behind]
+            metadata = None
+            if found.by in ("flags", "files") and not flagged.all():
+                metadata = [{} if flag else {"open_tail": True} for flag in flagged]
+            placeholder = None if self._map.following is not None else found.cuts.added[first:behind] > 0
             joined = Episode(**columns, source=self.name, index=first)
-            yield EpisodeBatch(joined, lowers, None if self._map.following is not None else added)
+            yield EpisodeBatch(joined, lowers, placeholder, metadata=metadata)
 
     def _blocks(
         self, start: int, stop: int | None, block_rows: int
