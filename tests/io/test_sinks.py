@@ -183,7 +183,7 @@ class TestBufferFolderSink(SinkContract):
         second.commit()
         assert self.held(second, tmp_path) == numbers(self.episodes[1:2])
 
-    @pytest.mark.parametrize("name", ["fingerprint", "options", "rlds2buf"])
+    @pytest.mark.parametrize("name", ["fingerprint", "options"])
     def test_does_not_go_on_from_something_else(self, tmp_path: Path, name: str) -> None:
         first = self.resumable(tmp_path)
         first.write(self.episodes[0])
