@@ -73,3 +73,11 @@ def test_a_part_is_told_as_arguments_of_pytest() -> None:
         [sys.executable, ROOT / "tests" / "parts.py", "core"], capture_output=True, text=True, check=True, timeout=60
     ).stdout.split()
     assert told == ["rlds2buf", "tests", "--ignore=tests/full", "--ignore=tests/jax", "--ignore=tests/torch"]
+
+
+def test_the_page_for_contributors_names_every_room_and_part() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rooms = {path.name for path in (ROOT / "rlds2buf").iterdir() if (path / "__init__.py").exists()}
+    named = " ".join(re.findall(r"^\| (.*?) \|", page, re.M))
+    assert set(re.findall(r"`(\w+)/(?:NAME/)?`", named)) == rooms
+    assert {f"./scripts/test {part}" for part in PARTS} <= set(re.findall(r"\./scripts/test \w+", page))

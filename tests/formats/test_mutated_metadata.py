@@ -24,7 +24,7 @@ from tests.data import ROOT
 from tests.mutants import mutant
 
 LEFT = ROOT / "tests" / "from_0_1_0"
-MUTANTS = int(os.environ.get("RLDS2BUF_MUTANTS", "60"))
+MUTANTS = int(os.environ.get("RLDS2BUF_MUTANTS", "20"))
 BUFFERS = sorted({*json.loads((LEFT / "buffers.json").read_text()), "buffer", "multi_agent"})
 
 

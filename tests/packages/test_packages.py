@@ -91,7 +91,9 @@ def test_the_source_distribution_holds_its_tests_and_they_run(built: dict[str, P
     tree, unpacked = built["sdist"].parent / "tree", built["unpacked"]
     for folder in ("rlds2buf", "tests", "scripts", ".ci"):
         assert names(tree / folder) == names(unpacked / folder)
-    assert {"CHANGELOG.md", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml"} <= names(unpacked)
+    assert {"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml"} <= names(
+        unpacked
+    )
     assert os.access(unpacked / "scripts/test", os.X_OK)
     done = subprocess.run(
         [
