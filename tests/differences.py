@@ -20,7 +20,8 @@ def same(one: np.ndarray, other: np.ndarray | None) -> bool:
     if other is None or one.dtype != other.dtype or one.shape != other.shape:
         return False
     if one.dtype == object:
-        return bool(np.all(one == other)) if one.size else True
+        pairs = zip(one.reshape(-1).tolist(), other.reshape(-1).tolist(), strict=True)
+        return all(same(a, b) if isinstance(a, np.ndarray) else a == b for a, b in pairs)
     return np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
 
 

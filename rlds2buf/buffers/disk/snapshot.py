@@ -23,15 +23,16 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from rlds2buf.buffers.add.intake import Intake
-from rlds2buf.buffers.disk.live_folder import LiveFolder, live_blobs
-from rlds2buf.buffers.disk.manifest import inside, is_buffer, read_manifest, write_manifest
+from rlds2buf.buffers.disk.live_folder import LiveFolder
+from rlds2buf.buffers.disk.manifest import is_buffer, read_manifest, write_manifest
+from rlds2buf.buffers.disk.saved_rows import open_columns
 from rlds2buf.buffers.disk.undo import settled
 from rlds2buf.buffers.rows.blobs import is_blob
 from rlds2buf.buffers.rows.columns import TABLES, table_of, write_columns
@@ -43,7 +44,7 @@ from rlds2buf.core.fields import FINAL_ROW
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SinkError, SnapshotCorrupt, SnapshotError, SnapshotExists
 from rlds2buf.files.blob_file import BlobFile
-from rlds2buf.files.column_file import ColumnFile, MappedFiles, checksum, open_column
+from rlds2buf.files.column_file import ColumnFile
 from rlds2buf.files.durable import sync_folder
 from rlds2buf.files.folder_lock import writer_of
 from rlds2buf.files.partial import PartialFolder, plain_json
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SnapshotWriter", "load_buffer", "save_buffer"]
 
-_VERIFY_BELOW = 1 << 28
 _MAX_ROWS = 1 << 32
 _DATA = re.compile(r"data-[0-9a-f]{12}")
 _FUNCTIONS = frozenset({"done_fn", "policy_mapping", "reward_fn"})
@@ -123,28 +123,16 @@ def load_buffer(
     if "policy_mapping" in functions:
         raise TypeError(f"{folder}: the buffer takes no policy_mapping, for it is of one agent")
     try:
-        data = manifest["data"]
-        entries = {
-            entry["name"]: (inside(folder, data, entry["file"]), tuple(entry["shape"]), entry["dtype"], entry["crc32c"])
-            for entry in manifest["columns"]
-        }
         spec = StepSpec.from_json(manifest["spec"])
         options = dict(manifest["options"])
         kind = manifest["kind"]
     except (KeyError, TypeError, ValueError) as cause:
         raise SnapshotCorrupt(f"{folder}: its manifest does not describe a buffer: {cause}") from cause
-    arrays = {
-        name: open_column(file, shape, dtype, writable=writable) for name, (file, shape, dtype, _) in entries.items()
-    }
-    if verify or (verify is None and sum(array.nbytes for array in arrays.values()) < _VERIFY_BELOW):
-        _verify((file, arrays[name], crc) for name, (file, _, _, crc) in entries.items())
-    mapped = list(arrays.values())
-    for name, rows in live_blobs(folder, manifest, arrays).items():
-        arrays[name] = rows  # type: ignore[assignment]  # which is as good as an array here
+    arrays, mapped = open_columns(folder, manifest, verify=verify, writable=writable)
     buffer = empty_like(kind, spec, {**options, **functions}, seed=seed)
     restore(buffer, {**manifest, "rng": None} if seed is not None else manifest, arrays)
     buffer.provenance = manifest.get("provenance", {})
-    buffer._store.mapped = MappedFiles(mapped)
+    buffer._store.mapped = mapped
     buffer._origin = folder.resolve()
     if home is not None:
         buffer._home = buffer._store.home = home
@@ -159,12 +147,6 @@ def _check_arguments(seed: Any, functions: Mapping[str, Any]) -> None:
     unknown = set(functions) - _FUNCTIONS
     if unknown:
         raise TypeError(f"load_buffer has no option {min(unknown)!r}; functions are {', '.join(sorted(_FUNCTIONS))}")
-
-
-def _verify(columns: Iterable[tuple[Path, np.ndarray, int | None]]) -> None:
-    for file, array, crc in columns:
-        if crc is not None and checksum(array) != crc:
-            raise SnapshotCorrupt(f"{file}: its checksum does not match, it was changed or damaged")
 
 
 def save_buffer(buffer: Buffer, path: Path, *, overwrite: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import shutil
@@ -17,7 +18,7 @@ from rlds2buf import Episode, SourceFormatError, SourceNotFound, convert, make_c
 from rlds2buf.buffers.disk.manifest import write_manifest
 from rlds2buf.core import fields
 from rlds2buf.core import row_flags as rows
-from rlds2buf.core.spec import StepSpec
+from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.formats.buffer.source import BufferDirSource
 from rlds2buf.formats.memory.source import MemorySource
 from rlds2buf.io.source import Source
@@ -144,6 +145,17 @@ class MemoryOf(MemorySource):
     @property
     def spec(self) -> StepSpec:
         return self.told
+
+
+def test_values_of_any_length_in_files_that_are_written_in_place(tmp_path: Path) -> None:
+    shapes = np.empty(4, object)
+    shapes[:] = [np.arange(2.0 * n).reshape(n, 2) for n in range(4)]
+    told = [episode(0, 4).replace(observation=shapes), episode(100, 4).replace(observation=shapes[::-1])]
+    spec = dataclasses.replace(spec_of(told[0]), observation=FieldSpec((None, 2), np.float64))
+    buffer = make_circular(spec, 100, directory=tmp_path / "buffer")
+    buffer.add(told)
+    buffer.save()
+    assert_only_lost(told, open_source(tmp_path / "buffer"), {})
 
 
 def test_buffers_of_something_else_are_refused(tmp_path: Path) -> None:
