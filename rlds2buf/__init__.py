@@ -53,10 +53,10 @@ _HOME = {
     "windows": "views.windows",
 }
 _ERRORS = (
-    "BoundaryError EmptyEpisode EpisodeError FilteredOut InvalidPriority LimitExceeded MissingDependency "
-    "NotEnoughItems ReplayError Rlds2bufError ServerUnavailable SignatureMismatch SinkError SnapshotCorrupt "
-    "SnapshotError SnapshotExists SnapshotTooNew SourceError SourceFormatError SourceNotFound SpecMismatch TooLarge "
-    "UnknownKey WriteTimeout"
+    "BoundaryError CountsDisagree EmptyEpisode EpisodeError FilteredOut InvalidPriority LimitExceeded "
+    "MissingDependency NotEnoughItems ReplayError Rlds2bufError ServerUnavailable SignatureMismatch SinkError "
+    "SnapshotCorrupt SnapshotError SnapshotExists SnapshotTooNew SourceError SourceFormatError SourceNotFound "
+    "SpecMismatch TooLarge UnknownKey WriteTimeout"
 ).split()
 _HOME.update(dict.fromkeys(_ERRORS, "errors"))
 

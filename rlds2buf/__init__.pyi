@@ -27,6 +27,7 @@ from rlds2buf.core.spec import FieldSpec as FieldSpec
 from rlds2buf.core.spec import StepSpec as StepSpec
 from rlds2buf.core.spec import spec_of as spec_of
 from rlds2buf.errors import BoundaryError as BoundaryError
+from rlds2buf.errors import CountsDisagree as CountsDisagree
 from rlds2buf.errors import EmptyEpisode as EmptyEpisode
 from rlds2buf.errors import EpisodeError as EpisodeError
 from rlds2buf.errors import FilteredOut as FilteredOut

@@ -14,6 +14,7 @@
      |   |- EmptyEpisode       no steps
      |   `- FilteredOut        nothing wrong: left out because a filter says so
      |- SinkError              an output can't be written
+     |   |- CountsDisagree     after a push: .address .items .inserted
      |   |- SignatureMismatch  (+ ValueError)   field-by-field difference to a table
      |   |- WriteTimeout       (+ TimeoutError)
      |   `- ServerUnavailable  (+ ConnectionError)
@@ -33,8 +34,11 @@ Errors of other libraries are translated once, ``from`` the cause.  A plain ``Va
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "BoundaryError",
+    "CountsDisagree",
     "EmptyEpisode",
     "EpisodeError",
     "FilteredOut",
@@ -62,7 +66,18 @@ __all__ = [
 
 
 class Rlds2bufError(Exception):
-    """Base of every error that rlds2buf raises on purpose."""
+    """Base of every error that rlds2buf raises on purpose.
+
+    Attributes:
+        source: the dataset that it is about (path or address), or None.
+        advice: what can be done about it, as a sentence; or None.
+        report: what had been done until then, where a conversion or a push failed (its ConvertReport or
+            PushReport); else None.
+    """
+
+    source: str | None = None
+    advice: str | None = None
+    report: Any = None
 
 
 class SourceError(Rlds2bufError):
@@ -109,7 +124,7 @@ class EpisodeError(Rlds2bufError, ValueError):
         step: the row inside the episode, 0-based, or None.
         path: the field, for example ``"observation/state"``, or None.
         rule: the id of the validation rule that it breaks, or None.
-        advice: what can be done about it, as a sentence that ends the text; or None.
+        advice: as of every error; it ends the text.
     """
 
     def __init__(
@@ -170,6 +185,34 @@ class SinkError(Rlds2bufError):
     """An output can't be written."""
 
 
+class CountsDisagree(SinkError):
+    """After a push, a server's counts don't agree with what it had acknowledged.
+
+    Attributes:
+        address: the server.
+        items: how many it had acknowledged, in earlier runs too.
+        inserted: how many it says that it inserted.
+        size_before, size_after: of the table.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        address: str = "",
+        items: int = 0,
+        inserted: int = 0,
+        size_before: int = 0,
+        size_after: int = 0,
+    ) -> None:
+        self.address = address
+        self.items = items
+        self.inserted = inserted
+        self.size_before = size_before
+        self.size_after = size_after
+        super().__init__(message)
+
+
 class SignatureMismatch(SinkError, ValueError):
     """A table's signature differs from what would be written; the message lists the fields."""
 
@@ -219,3 +262,19 @@ class SnapshotCorrupt(SnapshotError):
 
 class SnapshotTooNew(SnapshotError):
     """The saved buffer was written by a newer rlds2buf."""
+
+
+def tell(error: BaseException, **facts: Any) -> None:
+    """Set `advice` or `report` of an error that may be of any class: KeyboardInterrupt, another library's.
+
+    >>> stopped = KeyboardInterrupt()
+    >>> tell(stopped, advice="the same command goes on from here")
+    >>> told(stopped, "advice"), told(stopped, "report")
+    ('the same command goes on from here', None)
+    """
+    vars(error).update(facts)
+
+
+def told(error: BaseException, name: str) -> Any:
+    """What :func:`tell` set, or what the error's class declares; None for neither."""
+    return getattr(error, name, None)

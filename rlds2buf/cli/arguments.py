@@ -64,8 +64,8 @@ def source_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return command(how={"split": split, "format": format_, **option, **changes}, **others)
         except Rlds2bufError as error:
-            if getattr(error, "source", None) is None:
-                error.source = others["source"]  # type: ignore[attr-defined]  # for --json
+            if error.source is None:
+                error.source = others["source"]  # for --json
             raise
 
     decorated: Callable[..., Any] = with_how

@@ -12,6 +12,7 @@ from rlds2buf.cli.arguments import json_flag, nonfinite_flag, open_source, pairs
 from rlds2buf.cli.command import Command, path_argument
 from rlds2buf.cli.output import by_reason, number, print_json, print_table, print_warnings
 from rlds2buf.cli.wording import as_options
+from rlds2buf.errors import tell
 
 if TYPE_CHECKING:
     from rlds2buf.pipeline.conversion import ConvertReport
@@ -120,10 +121,9 @@ def _told_how_to_go_on(to: str, resume: bool) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, SystemExit) as stopped:
         if resume:
-            stopped.advice = "the same command goes on from here"  # type: ignore[union-attr]
+            tell(stopped, advice="the same command goes on from here")
         elif to != "reverb-checkpoint":
-            advice = "nothing is kept (with resume=True from the start, a later run goes on)"
-            stopped.advice = advice  # type: ignore[union-attr]
+            tell(stopped, advice="nothing is kept (with resume=True from the start, a later run goes on)")
         raise
 
 

@@ -7,7 +7,16 @@ from typing import Any
 import click
 
 from rlds2buf.cli.wording import as_options
-from rlds2buf.errors import EpisodeError, ReplayError, Rlds2bufError, SinkError, SnapshotError, SourceError, TooLarge
+from rlds2buf.errors import (
+    EpisodeError,
+    ReplayError,
+    Rlds2bufError,
+    SinkError,
+    SnapshotError,
+    SourceError,
+    TooLarge,
+    told,
+)
 
 __all__ = ["BUG", "INTERRUPTED", "INVALID", "MEANINGS", "TERMINATED", "USAGE", "as_json", "exit_code", "message"]
 
@@ -71,7 +80,7 @@ def message(error: BaseException, command: str = "") -> str:
     '--n-step must be at least 1'
     """
     code = exit_code(error)
-    advice = getattr(error, "advice", None)
+    advice = told(error, "advice")
     if code in _STOPPED:
         return f"{_STOPPED[code]}; {as_options(advice)}" if advice else _STOPPED[code]
     if isinstance(error, click.UsageError):
@@ -94,11 +103,11 @@ def as_json(error: BaseException, command: str = "") -> dict[str, Any]:
         "class": "KeyboardInterrupt" if isinstance(error, click.Abort) else type(error).__name__,
         "exit_code": exit_code(error),
     }
-    for name in ("source", "episode", "step", "path", "rule"):
-        known[name] = getattr(error, name, None) if isinstance(error, Rlds2bufError) else None
-    if getattr(error, "advice", None):
-        known["advice"] = as_options(error.advice)  # type: ignore[attr-defined]
-    report = getattr(error, "report", None)
-    if report is not None:
+    known["source"] = error.source if isinstance(error, Rlds2bufError) else None
+    for name in ("episode", "step", "path", "rule"):
+        known[name] = getattr(error, name) if isinstance(error, EpisodeError) else None
+    if advice := told(error, "advice"):
+        known["advice"] = as_options(advice)
+    if (report := told(error, "report")) is not None:
         known["report"] = report.to_json()
     return known

@@ -45,8 +45,15 @@ class Sink(abc.ABC):
             raise TypeError(f"{cls.__name__} has neither `write` nor `write_batch`; a Sink implements one of them")
         return super().__new__(cls)
 
-    def expect(self, episodes: int | None) -> None:
-        """Before :meth:`open`: about how many episodes will come, if that is known; what is written is the same."""
+    def expect(self, episodes: int | None, items: int | None = None, source_ids: Sequence[str] = ()) -> None:
+        """Before :meth:`open`: what will come; what is written is the same without it.
+
+        Args:
+            episodes: about how many; None where that is not known.
+            items: how many items they become; None where that is not known, or was said before.
+            source_ids: names of the datasets that they are of, by the ``source_id`` in each episode's metadata;
+                empty where there is only one.
+        """
         return None
 
     def adopt(self, layout: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
@@ -48,9 +48,29 @@ class Source(abc.ABC):
         return None
 
     @property
+    def num_items(self) -> int | None:
+        """How many items :meth:`read` yields, those left out included; None where only a full pass would tell."""
+        return self.num_episodes
+
+    @property
     def num_steps(self) -> int | None:
         """How many rows (final rows included) there are; None where only a full pass would tell."""
         return None
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether iterating goes on for ever."""
+        return False
+
+    @property
+    def transformation(self) -> dict[str, Any]:
+        """What is done to the episodes on their way, as plain JSON values, for the provenance."""
+        return {}
+
+    @property
+    def source_ids(self) -> Sequence[str]:
+        """Names of the datasets that the episodes are of, by the ``source_id`` in their metadata; empty for one."""
+        return ()
 
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
         """Yield episodes ``start`` up to (not with) ``stop``, in the dataset's order.

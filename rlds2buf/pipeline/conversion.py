@@ -18,7 +18,7 @@ from rlds2buf.check.rules import ERROR, way_out
 from rlds2buf.core import shown
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import EpisodeError, FilteredOut
+from rlds2buf.errors import EpisodeError, FilteredOut, tell
 from rlds2buf.io.sink import Sink
 from rlds2buf.io.source import Source
 from rlds2buf.pipeline.opening import open_source
@@ -233,7 +233,7 @@ def convert(
         elif split is not None or format is not None or options:
             given = [*(["split"] if split is not None else []), *(["format"] if format is not None else []), *options]
             raise ValueError(f"{', '.join(given)}: for opening a path, not for an opened source")
-        if getattr(source, "is_endless", False):
+        if source.is_endless:
             raise ValueError(f"{source.name}: a mixture without end (stop='never') can't be written")
         if to is None:
             to = kind_of(sink) if isinstance(sink, str | os.PathLike) else "buffer"
@@ -263,7 +263,7 @@ class _Conversion:
         started = time.perf_counter()
         try:
             spec, self._annotate = _annotation(self.source.spec, self.choices)
-            self.sink.expect(self.source.num_episodes)
+            self.sink.expect(self.source.num_episodes, source_ids=self.source.source_ids)
             self.sink.open(spec, self._provenance())
             self.report.warnings = [*self.source.warnings(), *self.sink.found]
             started = time.perf_counter()  # a sink loads its libraries when it is opened
@@ -283,7 +283,7 @@ class _Conversion:
             self.report.notes = list(self.sink.notes)
         except BaseException as error:
             self.report.check()
-            error.report = self.report  # type: ignore[attr-defined]  # documented on convert()
+            tell(error, report=self.report)
             self.sink.abort()
             raise
         finally:
@@ -296,7 +296,7 @@ class _Conversion:
             "source": self.source.name,
             "format": self.source.format,
             "fingerprint": self.source.fingerprint(),
-            "options": {**self.choices, **getattr(self.source, "transformation", {})},
+            "options": {**self.choices, **self.source.transformation},
             "rlds2buf": __version__,
         }
 

@@ -21,7 +21,6 @@ from rlds2buf.errors import EpisodeError, SourceError, SpecMismatch
 from rlds2buf.io.source import Source
 from rlds2buf.pipeline.mixture_schedule import Schedule
 from rlds2buf.pipeline.opening import open_source
-from rlds2buf.pipeline.transformed_source import items_of
 
 __all__ = ["MixtureSource", "open_mixture"]
 
@@ -150,21 +149,22 @@ class MixtureSource(Source):
 
     @property
     def transformation(self) -> dict[str, Any]:
-        """What is mixed how, as plain JSON values, for the provenance."""
         parts = [
-            {"source": source.name, "name": name, "format": source.format, **getattr(source, "transformation", {})}
+            {"source": source.name, "name": name, "format": source.format, **source.transformation}
             for source, name in zip(self._sources, self._names, strict=True)
         ]
         return {"mixture": parts, **self._how, "source_column": self._column}
 
     @property
     def is_endless(self) -> bool:
-        """Whether iterating goes on for ever."""
         return bool(self._how["stop"] == "never")
 
     @property
+    def source_ids(self) -> Sequence[str]:
+        return self._names
+
+    @property
     def num_items(self) -> int | None:
-        """How many items :meth:`read` yields, those left out included; None without end."""
         return None if self._how["stop"] == "never" else len(self._schedule)
 
     @property
@@ -237,7 +237,7 @@ class MixtureSource(Source):
 
     @functools.cached_property
     def _schedule(self) -> Schedule:
-        counts = [items_of(source) for source in self._sources]
+        counts = [source.num_items for source in self._sources]
         known = [
             sum(1 for _ in source.read()) if count is None else count
             for count, source in zip(counts, self._sources, strict=True)

@@ -13,7 +13,6 @@ from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError
 from rlds2buf.io.source import Source
 from rlds2buf.pipeline import interruption
-from rlds2buf.pipeline.transformed_source import items_of
 
 __all__ = ["Tracked"]
 
@@ -67,7 +66,7 @@ class Tracked(Source):
                 yield item
                 interruption.check()
             return
-        total = stop if stop is not None else items_of(self._source)
+        total = stop if stop is not None else self._source.num_items
         with _Bar(self._label, None if total is None else max(total - start, 0)) as bar:
             for item in self._source.read(start, stop):
                 yield item

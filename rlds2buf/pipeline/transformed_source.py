@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rlds2buf.core.episode import Episode
@@ -14,7 +14,7 @@ from rlds2buf.errors import EpisodeError
 from rlds2buf.io.source import Source, blocks_of
 from rlds2buf.transform.transformation import Transformation
 
-__all__ = ["TransformedSource", "items_of"]
+__all__ = ["TransformedSource"]
 
 
 class TransformedSource(Source):
@@ -27,9 +27,6 @@ class TransformedSource(Source):
     Args:
         source: what is read; this one closes it.
         options: what is done, see :class:`~rlds2buf.transform.transformation.Transformation`.
-
-    Attributes:
-        transformation: the same as plain JSON values, for the provenance.
 
     Raises:
         ValueError, TypeError: an option is wrong, or names a field that the source lacks.
@@ -46,13 +43,9 @@ class TransformedSource(Source):
         self._options = options
         self.format = source.format  # type: ignore[misc]  # each one has its source's own
         self.name = source.name
-        count = items_of(source) if options.get("sample") is not None else None  # it may take a while to tell
+        count = source.num_items if options.get("sample") is not None else None  # it may take a while to tell
         self._transformation = Transformation(source.spec, num_episodes=count, **options)
         self._reading = self._only_what_is_needed()
-        self.transformation: dict[str, Any] = {
-            **getattr(source, "transformation", {}),
-            **self._transformation.description,
-        }
 
     @property
     def spec(self) -> StepSpec:
@@ -64,14 +57,20 @@ class TransformedSource(Source):
         return bool(self._transformation.description)
 
     @property
+    def transformation(self) -> dict[str, Any]:
+        return {**self._source.transformation, **self._transformation.description}
+
+    @property
     def is_endless(self) -> bool:
-        """Whether iterating goes on for ever, as a mixture may."""
-        return bool(getattr(self._source, "is_endless", False))
+        return self._source.is_endless
+
+    @property
+    def source_ids(self) -> Sequence[str]:
+        return self._source.source_ids
 
     @property
     def num_items(self) -> int | None:
-        """How many items :meth:`read` yields, those left out included; None where only a full pass would tell."""
-        return items_of(self._source)
+        return self._source.num_items
 
     @property
     def num_episodes(self) -> int | None:
@@ -161,9 +160,3 @@ class TransformedSource(Source):
 
     def close(self) -> None:
         self._source.close()
-
-
-def items_of(source: Source) -> int | None:
-    """How many items a source's ``read`` yields, where that is known."""
-    found: int | None = getattr(source, "num_items", None)
-    return source.num_episodes if found is None else found

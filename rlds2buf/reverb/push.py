@@ -12,7 +12,7 @@ from typing import Any
 
 from rlds2buf.core import shown
 from rlds2buf.core.options import check_types
-from rlds2buf.errors import SinkError
+from rlds2buf.errors import tell, told
 from rlds2buf.formats.reverb.checkpoint_sink import ReverbCheckpointSink
 from rlds2buf.formats.reverb.patterns.make import PATTERN_OPTIONS, make_pattern
 from rlds2buf.formats.reverb.patterns.priorities import Priority
@@ -163,7 +163,8 @@ def push(
         SignatureMismatch: the table takes other columns; nothing was sent.
         ServerUnavailable: nobody answers, or a lost connection stays lost.
         WriteTimeout: no progress for `timeout` seconds; the message holds the table's state.
-        SinkError: no such table, not enough room, another push's journal, or counts that disagree.
+        SinkError: no such table, not enough room, another push's journal, or counts that disagree
+            (CountsDisagree).
         EpisodeError: an episode is invalid, and `on_invalid` is ``"raise"``.
         SourceError: the source can't be read.
         ValueError: an argument is out of range.
@@ -205,11 +206,11 @@ def push(
         elif options:
             raise ValueError(f"{', '.join(options)}: for a path, not for an opened source")
         if final_transition == "drop" and source.num_steps is not None and source.num_episodes is not None:
-            sink.expected = items.count(source.num_steps, source.num_episodes)
+            sink.expect(source.num_episodes, items.count(source.num_steps, source.num_episodes))
         report = _run(source, sink, how, progress)
     if check_counts and not report.agrees:
-        wrong = SinkError(next(note for note in reversed(sink.notes) if "do not agree" in note))
-        wrong.report = report  # type: ignore[attr-defined]  # documented above
+        wrong = sink.disagreements[-1]
+        wrong.report = report
         raise wrong
     return report
 
@@ -331,9 +332,9 @@ def _report(conversion: ConvertReport, sink: ReverbTableSink, restarts: int) -> 
 
 
 def _attach(error: BaseException, sink: ReverbTableSink, restarts: int) -> None:
-    conversion = getattr(error, "report", None)
+    conversion = told(error, "report")
     if isinstance(conversion, ConvertReport):
-        error.report = _report(conversion, sink, restarts)  # type: ignore[attr-defined]  # documented on push()
+        tell(error, report=_report(conversion, sink, restarts))
 
 
 class _CallableModule(types.ModuleType):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rlds2buf
-from rlds2buf import Episode, ServerUnavailable, SignatureMismatch, SinkError, WriteTimeout, push
+from rlds2buf import CountsDisagree, Episode, ServerUnavailable, SignatureMismatch, SinkError, WriteTimeout, push
 from rlds2buf.formats.reverb.patterns.make import make_pattern
 from tests.full.pushed import contents, episode, episodes, expected, items_in_order, trajectory_signature
 from tests.full.quiet import reverb
@@ -210,10 +210,10 @@ def test_a_table_that_proves_too_small(server):
 
 def test_a_table_too_full_is_noted_and_counted(server):
     push(episodes(9), server.address, "small")
-    with pytest.raises(SinkError, match=r"counts do not agree.* so 5 have left it") as caught:
+    with pytest.raises(CountsDisagree, match=r"counts do not agree.* so 5 have left it") as caught:
         push([episode(5, 8)], server.address, "small")
     assert any("room for 2 more" in note for note in caught.value.report.notes)
-    assert caught.value.report.agrees is False
+    assert caught.value.report.agrees is False and caught.value.items - caught.value.inserted == 0
     assert push([episode(5, 8)], server.address, "small", check_counts=False).items == 7
 
 

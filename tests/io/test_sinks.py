@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rlds2buf
-from rlds2buf import Episode, EpisodeBatch, SnapshotError, SnapshotExists, StepSpec, make_circular
+from rlds2buf import Episode, EpisodeBatch, NotEnoughItems, SnapshotError, SnapshotExists, StepSpec, make_circular
 from rlds2buf.formats.buffer.sink import BufferFolderSink, BufferSink
 from rlds2buf.formats.memory.sink import MemorySink
 from rlds2buf.io.sink import Sink
@@ -92,6 +92,18 @@ class TestBufferSink(SinkContract):
 
     def held(self, sink: Any, folder: Path) -> list[int] | None:
         return [int(n) for n in sink.buffer.all().observation["count"]]
+
+    def test_keeps_the_ids_of_sources_that_it_was_told_of(self) -> None:
+        for source_ids, expected in ((("a", "b"), 1), ((), 0)):
+            buffer = make_circular(SPEC, 100)
+            sink = BufferSink(buffer)
+            sink.expect(1, source_ids=source_ids)
+            sink.open(SPEC, PROVENANCE)
+            sink.write(self.episodes[0].replace(metadata={"source_id": 1}))
+            assert buffer.sample(20, source_id=expected).data.reward.shape == (20,)
+            with pytest.raises(NotEnoughItems):
+                buffer.sample(20, source_id=1 - expected)
+            assert dict(sink.lost()).keys() == (set() if source_ids else {"metadata/source_id"})
 
     def test_abort_keeps_a_buffer_that_was_not_empty(self) -> None:
         buffer = make_circular(SPEC, 100)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+import rlds2buf
 from rlds2buf import Episode, EpisodeBatch, EpisodeError, FilteredOut, SourceError, StepSpec, spec_of
 from rlds2buf.io.source import Source
 from tests.contracts.source import MakeSource, SourceContract, assert_same_item
@@ -146,3 +147,17 @@ def test_episodes_of_other_types_or_fields_are_batches_of_their_own() -> None:
     assert all(isinstance(batch, EpisodeBatch) for batch in found) and len(found) == 3
     for one, kept in zip((part for batch in found for part in batch), (0, 1, wide, other), strict=True):  # type: ignore[union-attr]
         assert_same_item(one, episode(kept, 2) if isinstance(kept, int) else kept)
+
+
+def test_what_a_source_does_not_say_has_a_default() -> None:
+    source = ByEpisode()
+    assert (source.is_endless, source.num_items, source.transformation, source.source_ids) == (False, None, {}, ())
+    assert rlds2buf.open_source([episode(0, 2)]).num_items == 1
+
+
+def test_what_a_mixture_says_passes_through_what_is_done_to_it() -> None:
+    parts = [rlds2buf.open_source([episode(0, 2)]), rlds2buf.open_source([episode(0, 2), episode(1, 3)])]
+    mixture = rlds2buf.open_mixture(parts, names=["a", "b"], weights=[1, 1], stop="never")
+    source = rlds2buf.open_source(mixture, drop="reward")
+    assert (source.is_endless, source.num_items, list(source.source_ids)) == (True, None, ["a", "b"])
+    assert source.transformation == {**mixture.transformation, "drop": ["reward"]}

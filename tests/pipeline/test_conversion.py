@@ -107,7 +107,7 @@ class TestCounts:
         if kinds and not count["good"] and not (on_invalid == "repair" and count["open"]):
             with pytest.raises(EpisodeError, match="nothing was written") as caught:
                 convert(_Items(items), taken, on_invalid=on_invalid)
-            report = caught.value.report  # type: ignore[attr-defined]
+            report = caught.value.report
         else:
             report = convert(_Items(items), taken, on_invalid=on_invalid)
         expected = {"nonfinite": count["nan"], "last-inside": count["glued"], "unreadable": count["error"]}
@@ -133,7 +133,7 @@ class TestInvalid:
         with pytest.raises(BoundaryError, match="episode 1, step 4, is_last") as caught:
             convert([GOOD[0], OPEN], taken)
         assert caught.value.rule == "last-missing"
-        assert books(caught.value.report) == (1, 1, {})  # type: ignore[attr-defined]
+        assert books(caught.value.report) == (1, 1, {})
         assert taken == [GOOD[2]]
 
     def test_skip_leaves_it_out_and_says_so(self) -> None:
@@ -175,7 +175,7 @@ class TestInvalid:
         sink = sinks.get(kind, tmp_path / "out")
         with pytest.raises(EpisodeError, match=r"all 2 episodes were left out \(last-missing 2\)") as caught:
             convert([OPEN, OPEN], sink, on_invalid="skip")
-        assert books(caught.value.report) == (2, 0, {"last-missing": 2})  # type: ignore[attr-defined]
+        assert books(caught.value.report) == (2, 0, {"last-missing": 2})
         assert not taken and not list(tmp_path.iterdir())
 
     @pytest.mark.parametrize("wrong", [{"on_invalid": "ignore"}, {"final_transition": "both"}, {"to": "csv"}])
@@ -208,7 +208,7 @@ class TestFailure:
             with pytest.raises(type(error)) as caught:
                 convert(Damaged([*GOOD, OPEN], error), sink, on_invalid="skip")
             assert caught.value is error
-            assert books(caught.value.report) == (4, 3, {"last-missing": 1})  # type: ignore[attr-defined]
+            assert books(caught.value.report) == (4, 3, {"last-missing": 1})
         assert taken == [] and len(buffer) == 0
         assert list(tmp_path.iterdir()) == []
 
@@ -240,7 +240,7 @@ class TestFailure:
         with pytest.raises(rlds2buf.SinkError) as caught:
             convert(GOOD, sink, on_invalid="skip")
         assert sink.aborted == 1 and sink.episodes == []
-        assert books(caught.value.report) == (2, 2, {})  # type: ignore[attr-defined]
+        assert books(caught.value.report) == (2, 2, {})
 
 
 class TestFolder:
@@ -304,7 +304,7 @@ class TestResume:
         whole = Watched([GOOD[0], OPEN, GOOD[1], NAN, GOOD[2]], KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt) as caught:
             convert(whole, tmp_path / "out", resume=True, on_invalid="skip")
-        assert books(caught.value.report) == (5, 3, {"last-missing": 1, "nonfinite": 1})  # type: ignore[attr-defined]
+        assert books(caught.value.report) == (5, 3, {"last-missing": 1, "nonfinite": 1})
         assert whole.starts == [(2, 3), (3, None)]
         report = convert(_Items(whole.items), tmp_path / "out", resume=True, on_invalid="skip")
         assert report.resumed == report.read == 5 and report.items == 16

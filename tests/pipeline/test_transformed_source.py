@@ -345,7 +345,7 @@ class TestBooks:
         if not written and kinds:
             with pytest.raises(EpisodeError, match="nothing was written") as caught:
                 convert(source, taken, on_invalid="skip")
-            report = caught.value.report  # type: ignore[attr-defined]
+            report = caught.value.report
         else:
             report = convert(source, taken, on_invalid="skip")
         report.check()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,22 +41,25 @@ class BufferSink(Sink):
         self.buffer = buffer
         self.name = f"a {getattr(buffer, 'kind', type(buffer).__name__)} buffer"
         self._cleared_on_abort = False
-        self._is_mixture = False
+        self._has_ids = False
         self._lost: dict[str, str] = {}
+
+    def expect(self, episodes: int | None, items: int | None = None, source_ids: Sequence[str] = ()) -> None:
+        """Learn whether the episodes have ids of sources."""
+        self._has_ids = bool(source_ids)
 
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
         """Remember whether the buffer is empty: only then can :meth:`abort` restore it."""
         self._cleared_on_abort = len(self.buffer) == 0
         self._lost = {}
-        self._is_mixture = "mixture" in provenance.get("options", {})
 
     def write(self, episode: Episode) -> int:
         """Add an episode; its transitions are its items."""
-        if self._is_mixture:
+        if self._has_ids:
             items = len(self.buffer.add(episode, source_id=episode.metadata["source_id"]))
         else:
             items = len(self.buffer.add(episode))
-        _lose_metadata(episode, self._lost, kept={"source_id"} if self._is_mixture else frozenset())
+        _lose_metadata(episode, self._lost, kept={"source_id"} if self._has_ids else frozenset())
         return items
 
     def lost(self) -> Mapping[str, str]:

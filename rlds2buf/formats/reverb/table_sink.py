@@ -12,7 +12,7 @@ from typing import Any
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import FieldSpec, StepSpec
-from rlds2buf.errors import SignatureMismatch, SinkError
+from rlds2buf.errors import CountsDisagree, SignatureMismatch, SinkError
 from rlds2buf.formats.reverb.item_keys import KeyMaker
 from rlds2buf.formats.reverb.patterns.base import Pattern
 from rlds2buf.formats.reverb.patterns.priorities import Priority, check_priority, priorities_of
@@ -91,8 +91,8 @@ class ReverbTableSink(Sink):
 
     Attributes:
         columns: the items' columns, field name to type.
-        expected: how many items will be written, if that is known; set before `open`.
         counts: one ServerCount per server, filled by `commit` and `abort`.
+        disagreements: after `commit`, one for each server whose counts are not ours.
         notes: sentences about the table that the user should read.
         episodes_without_items: episodes too short for the pattern.
         sent: items sent in this run.
@@ -132,7 +132,8 @@ class ReverbTableSink(Sink):
         self.pattern = pattern
         self.counts = [ServerCount(address) for address in self.addresses]
         self.columns: dict[str, str] = {}
-        self.expected: int | None = None
+        self.disagreements: list[CountsDisagree] = []
+        self._expected: int | None = None
         self.notes: list[str] = []
         self.episodes_without_items = 0
         self.sent = self.passed_over = self.reconnects = 0
@@ -147,6 +148,10 @@ class ReverbTableSink(Sink):
         self._keys: KeyMaker | None = None
         self._written = 0
 
+    def expect(self, episodes: int | None, items: int | None = None, source_ids: Sequence[str] = ()) -> None:
+        """With `items`, :meth:`open` refuses a table that can't hold them."""
+        self._expected = self._expected if items is None else items
+
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
         """Look at the table on every server: that it is there, its signature, its room, its rate limiter.
 
@@ -159,6 +164,7 @@ class ReverbTableSink(Sink):
         self.notes.clear()
         self.pattern.reset()
         self.counts = [ServerCount(address) for address in self.addresses]
+        self.disagreements.clear()
         self._written = self.episodes_without_items = self.sent = self.passed_over = 0
         try:
             fields = flatten_spec(self.pattern.signature(spec))
@@ -302,13 +308,13 @@ class ReverbTableSink(Sink):
                 )
             place = {path: i for i, (path, _) in enumerate(fields)}
             order = [place[field.path] for field in theirs]
-        if self.expected is None:
+        if self._expected is None:
             self._note(f"{where}: {state}")
             return order
         alone = len(self.addresses) == 1
-        if alone and self.expected > state.max_size and not self._allow_eviction:
-            raise self._no_room(server, self.expected)
-        share = -(-self.expected // len(self.addresses))
+        if alone and self._expected > state.max_size and not self._allow_eviction:
+            raise self._no_room(server, self._expected)
+        share = -(-self._expected // len(self.addresses))
         text = f"{where}: {state}; {'' if alone else 'about '}{share} items will be pushed"
         if share > state.room:
             text += f", and there is room for {state.room} more before others go (or are they there already?)"
@@ -364,11 +370,18 @@ class ReverbTableSink(Sink):
         # Of a table that drops what was sampled, nothing can be told by counting.
         count.agrees = server.forgets or (once and kept)
         if not count.agrees:
-            self._note(
+            wrong = CountsDisagree(
                 f"{count.address}: the counts do not agree: {count.items} items were acknowledged and the server says "
                 f"it inserted {count.new}; the table had {count.size_before} and has {count.size_after}, so "
-                f"{count.removed} have left it"
+                f"{count.removed} have left it",
+                address=count.address,
+                items=count.items,
+                inserted=count.new,
+                size_before=count.size_before,
+                size_after=count.size_after,
             )
+            self.disagreements.append(wrong)
+            self._note(str(wrong))
 
     def _close(self) -> None:
         for server in self._servers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -119,7 +119,7 @@ class RldsDirSink(Sink):
         self._layout = layout
         return True
 
-    def expect(self, episodes: int | None) -> None:
+    def expect(self, episodes: int | None, items: int | None = None, source_ids: Iterable[str] = ()) -> None:
         """See :meth:`Sink.expect`: where the number comes true, shards are written without a second copy."""
         self._expected = episodes
 
