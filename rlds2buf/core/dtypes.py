@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_dtype", "parse_dtype"]
+__all__ = ["as_dtype", "dtype_name", "parse_dtype"]
 
 _NAME = re.compile(r"[<>=|]?(\?|[A-Za-z]{1,12})(\d{0,10})(\[[A-Za-z0-9/]{1,12}\])?")
 _MOST_LETTERS = (1 << 29) - 1
@@ -60,3 +60,8 @@ def as_dtype(given: Any) -> np.dtype:
         if from_torch:
             raise TypeError(f"{given} has no counterpart in NumPy, where columns are held") from cause
         raise TypeError(f"{repr(given)[:80]} is no numpy type") from cause
+
+
+def dtype_name(dtype: np.dtype) -> str:
+    """A dtype's name in files and messages; variable-length byte strings are ``"string"``."""
+    return "string" if dtype == np.dtype(object) else dtype.name

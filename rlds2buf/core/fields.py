@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
 __all__ = [
     "CONTINUE",
     "DATA_FIELDS",
@@ -21,7 +19,6 @@ __all__ = [
     "TERMINATED",
     "TRANSITION_FIELDS",
     "TRUNCATED",
-    "dtype_name",
 ]
 
 DATA_FIELDS: Final = ("observation", "action", "reward", "discount")
@@ -43,8 +40,3 @@ TRUNCATED: Final = 2
 
 FINAL_ROW: Final = 3
 """``is_done`` of a stored row from which no transition starts: it only holds the last observation."""
-
-
-def dtype_name(dtype: np.dtype) -> str:
-    """A dtype's name in files and messages; variable-length byte strings are ``"string"``."""
-    return "string" if dtype == np.dtype(object) else dtype.name

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
-from rlds2buf.core.fields import FLAG_FIELDS, STEP_FIELDS, dtype_name
+from rlds2buf.core.dtypes import dtype_name
+from rlds2buf.core.fields import FLAG_FIELDS, STEP_FIELDS
 
 __all__ = ["aligned", "batch", "field_rows", "spec_rows", "value_text"]
 

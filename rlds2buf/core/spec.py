@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlds2buf.core import nest, shown
-from rlds2buf.core.dtypes import as_dtype
+from rlds2buf.core.dtypes import as_dtype, dtype_name
 from rlds2buf.core.entries import Entries
-from rlds2buf.core.fields import DATA_FIELDS, FLAG_FIELDS, STEP_FIELDS, dtype_name
+from rlds2buf.core.fields import DATA_FIELDS, FLAG_FIELDS, STEP_FIELDS
 from rlds2buf.errors import SpecMismatch
 
 if TYPE_CHECKING:

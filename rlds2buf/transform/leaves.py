@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rlds2buf.core.dtypes import dtype_name
 from rlds2buf.core.episode import Episode
-from rlds2buf.core.fields import dtype_name
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import EpisodeError, SpecMismatch
 

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rlds2buf.core import nest
+from rlds2buf.core.dtypes import dtype_name
 from rlds2buf.core.episode import Episode
-from rlds2buf.core.fields import FLAG_FIELDS, dtype_name
+from rlds2buf.core.fields import FLAG_FIELDS
 from rlds2buf.core.nest import Nest
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, FilteredOut, SpecMismatch

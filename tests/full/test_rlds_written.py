@@ -14,7 +14,7 @@ from tensorflow_datasets.core.utils import shard_utils
 from rlds2buf import Episode, StepSpec, convert, open_source, spec_of
 from rlds2buf.codecs.tfrecord.example import parse_example
 from rlds2buf.codecs.tfrecord.frames import read_records
-from rlds2buf.formats.rlds.shards import number_of_shards, shard_lengths
+from rlds2buf.formats.rlds.dataset_info import number_of_shards, shard_lengths
 from rlds2buf.formats.rlds.sink import RldsDirSink
 from tests.data import D4RL, MINARI, RLDS
 from tests.formats.rlds.test_sink import ANY, anything, episode, write

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import rlds2buf
 from rlds2buf import Episode, EpisodeError, FilteredOut, SnapshotError, SpecMismatch, convert, open_source
-from rlds2buf.codecs.tfrecord.example_parser import ExampleParser
+from rlds2buf.codecs.tfrecord.example import ExampleParser
 from rlds2buf.core import nest
 from rlds2buf.core.hashing import unit_interval
 from rlds2buf.formats.d4rl.source import D4rlHdf5Source

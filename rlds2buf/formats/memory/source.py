@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.dtypes import dtype_name
 from rlds2buf.core.episode import Episode
-from rlds2buf.core.fields import STEP_FIELDS, dtype_name
+from rlds2buf.core.fields import STEP_FIELDS
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EmptyEpisode, EpisodeError, SpecMismatch
 from rlds2buf.io.source import Source, spec_of_first

@@ -30,7 +30,7 @@ from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceError, SourceFormatError, SpecMismatch
 from rlds2buf.formats.minari.episode import EpisodeParts
 
-__all__ = ["LAYOUTS", "ArrowEpisodes"]
+__all__ = ["LAYOUTS", "ArrowEpisodes", "read_json"]
 
 LAYOUTS = ("arrow", "parquet")
 _METADATA = "metadata.json"
@@ -82,7 +82,7 @@ class ArrowEpisodes:
         for number in range(start, min(stop, len(self.names))):
             name = self.names[number]
             tables = [read_table(file, self._layout, self._budget) for file in self._files[number]]
-            metadata = _read_json(self.folder / name / _METADATA)
+            metadata = read_json(self.folder / name / _METADATA) or {}
             found: EpisodeParts | SpecMismatch
             try:
                 with arrow_errors(self.folder / name):
@@ -170,11 +170,16 @@ def _files_of(folder: Path) -> list[Path]:
     return files
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a file of JSON; None if there is no such file.
+
+    Raises:
+        SourceFormatError: it can't be read, or holds something else.
+    """
     try:
         value = parse_json(path.read_bytes())
     except FileNotFoundError:
-        return {}
+        return None
     except (OSError, ValueError) as cause:
         raise SourceFormatError(f"{path}: not readable as JSON ({cause})") from cause
     if not isinstance(value, dict):

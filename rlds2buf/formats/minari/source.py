@@ -19,7 +19,7 @@ from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import FieldSpec, StepSpec, spec_of
 from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound, SpecMismatch
 from rlds2buf.files.fingerprint import fingerprint_files
-from rlds2buf.formats.minari.arrow_layout import LAYOUTS, ArrowEpisodes
+from rlds2buf.formats.minari.arrow_layout import LAYOUTS, ArrowEpisodes, read_json
 from rlds2buf.formats.minari.episode import EpisodeParts, build_episode
 from rlds2buf.formats.minari.hdf5_layout import FILE, Hdf5Episodes
 from rlds2buf.formats.minari.spaces import is_image, space_specs
@@ -105,7 +105,10 @@ class MinariDirSource(Source):
         self._budget = budget
         file, folder = _locate(Path(path))
         self._metadata_file = folder / _METADATA
-        self._metadata = _read_metadata(self._metadata_file)
+        metadata = read_json(self._metadata_file)
+        if metadata is None:
+            raise SourceFormatError(f"{folder}: no {_METADATA}, which Minari 0.5 writes beside its data")
+        self._metadata = metadata
         self._spaces = _spaces(self._metadata, self._metadata_file, budget)
         layout = self._metadata.get("data_format", "hdf5")
         self._episodes: Hdf5Episodes | ArrowEpisodes
@@ -235,18 +238,6 @@ def _spaces(metadata: dict[str, Any], path: Path, budget: Budget) -> dict[str, n
             except SourceFormatError as cause:
                 raise cause.at(f"{path}: {name}_space") from cause
     return spaces
-
-
-def _read_metadata(path: Path) -> dict[str, Any]:
-    try:
-        metadata = parse_json(path.read_bytes())
-    except FileNotFoundError as cause:
-        raise SourceFormatError(f"{path.parent}: no {_METADATA}, which Minari 0.5 writes beside its data") from cause
-    except (OSError, ValueError) as cause:
-        raise SourceFormatError(f"{path}: not readable as JSON ({cause})") from cause
-    if not isinstance(metadata, dict):
-        raise SourceFormatError(f"{path}: should hold a JSON object, it holds a {type(metadata).__name__}")
-    return metadata
 
 
 def _environment(metadata: dict[str, Any]) -> str | None:

@@ -103,9 +103,7 @@ class ReverbCheckpointSink(Sink):
         except ValueError as error:
             raise SinkError(f"{provenance['source']}: {error}") from error
         if self._chunk_length is None:
-            stored = ("observation", "action", "reward", "discount")
-            row_bytes = sum(field.row_bytes for path, field in spec.fields() if path[0] in stored)
-            self._chunk_length = chunk_length_for(row_bytes, self.pattern.chunk_steps)
+            self._chunk_length = chunk_length_for(spec, self.pattern.chunk_steps)
         # The keys of a push, so that pushing the same data on top of the checkpoint changes nothing.
         self._keys = KeyMaker(provenance, self.table.name, self.pattern.text, self._chunk_length)
         self._written = self._items = 0

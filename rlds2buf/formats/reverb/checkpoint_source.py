@@ -10,24 +10,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget, Tally
 from rlds2buf.core.episode import Episode
-from rlds2buf.core.spec import StepSpec, spec_of
 from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound
 from rlds2buf.files.fingerprint import fingerprint_files
-from rlds2buf.formats.reverb.item_episodes import columns_of, episode_of
+from rlds2buf.formats.reverb.item_episodes import ItemSource
 from rlds2buf.formats.reverb.protocol.checkpoint_files import latest_checkpoint, read_messages
 from rlds2buf.formats.reverb.protocol.chunks import decode_tensor
 from rlds2buf.formats.reverb.protocol.signature import flatten_signature
-from rlds2buf.io.source import Source
 
 __all__ = ["ReverbCheckpointSource"]
 
 _DECODED_CHUNKS = 64
 
 
-class ReverbCheckpointSource(Source):
+class ReverbCheckpointSource(ItemSource):
     """The items of one table of a checkpoint, in the order of insertion, each as an episode.
 
     See :func:`rlds2buf.formats.reverb.item_episodes.episode_of`.  The chunks are held in memory as they are
@@ -59,42 +56,26 @@ class ReverbCheckpointSource(Source):
             which = "which table is meant? " if table is None else f"no table {table!r}; "
             raise SourceNotFound(f"{self.name}: {which}it has {', '.join(map(repr, sorted(tables))) or 'none'}")
         self._table = tables[table]
-        self._fields = flatten_signature(self._table.signature) if self._table.HasField("signature") else None
+        self.fields = flatten_signature(self._table.signature) if self._table.HasField("signature") else None
         self._tensors = functools.lru_cache(maxsize=_DECODED_CHUNKS)(self._decode)
 
     @functools.cached_property
-    def _spec(self) -> StepSpec:
-        for item in self.read(0, 1):
-            if isinstance(item, Episode):
-                return spec_of(item)
-        raise SourceFormatError(f"{self.name}: the table is empty, so nothing tells what an item looks like")
-
-    @property
-    def spec(self) -> StepSpec:
-        """That of the first item."""
-        return self._spec
-
-    @functools.cached_property
-    def _num_items(self) -> int:
-        return sum(1 for _ in self._items())
-
-    @property
-    def num_episodes(self) -> int:
+    def num_items(self) -> int:  # type: ignore[override]
         """The items of the table."""
-        return self._num_items
+        return sum(1 for _ in self._items())
 
     def details(self) -> dict[str, Any]:
         """The table's settings."""
-        table, fields = self._table, self._fields
+        table = self._table
         return {
             "checkpoint": self._folder.name,
             "table": table.table_name,
-            "items": self._num_items,
+            "items": self.num_items,
             "max_size": table.max_size,
             "max_times_sampled": table.max_times_sampled,
             "inserted": table.rate_limiter.insert_count,
             "sampled": table.rate_limiter.sample_count,
-            "signature": None if fields is None else {nest.path_name(field.path): str(field) for field in fields},
+            "signature": self.signature(),
         }
 
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
@@ -102,13 +83,7 @@ class ReverbCheckpointSource(Source):
             if stop is not None and index >= stop:
                 return
             if index >= start:
-                yield episode_of(
-                    columns_of(item, lambda key, number: self._tensors(key)[number]),
-                    self._fields,
-                    source=self.name,
-                    index=index,
-                    metadata={"key": item.key, "priority": item.priority, "times_sampled": item.times_sampled},
-                )
+                yield self.episode(item, index, lambda key, number: self._tensors(key)[number])
 
     def fingerprint(self) -> str:
         names = ("tables.tfrecord", "items.tfrecord", "chunks.tfrecord")

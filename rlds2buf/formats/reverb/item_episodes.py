@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,13 +11,53 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import STEP_FIRST, STEP_LAST
+from rlds2buf.core.spec import StepSpec, spec_of
 from rlds2buf.errors import SourceFormatError
 from rlds2buf.formats.reverb.protocol.signature import TableField
+from rlds2buf.io.source import Source
 
-__all__ = ["columns_of", "episode_of"]
+__all__ = ["ItemSource", "columns_of", "episode_of"]
 
 _TRAJECTORY = {"step_type", "observation", "action", "reward", "discount"}
 _TRANSITION = {"observation", "action", "reward", "discount", "next_observation"}
+
+
+class ItemSource(Source):
+    """Items of a table, each as an episode.
+
+    Attributes:
+        fields: of the table's signature; None where it has none.
+        num_items: how many there are.
+    """
+
+    fields: Sequence[TableField] | None
+    num_items: int
+
+    @property
+    def spec(self) -> StepSpec:
+        """That of the first item."""
+        return self._spec
+
+    @property
+    def num_episodes(self) -> int:
+        """How many items there are."""
+        return self.num_items
+
+    @functools.cached_property
+    def _spec(self) -> StepSpec:
+        for item in self.read(0, 1):
+            if isinstance(item, Episode):
+                return spec_of(item)
+        raise SourceFormatError(f"{self.name}: the table is empty, so nothing tells what an item looks like")
+
+    def signature(self) -> dict[str, str] | None:
+        """The signature in words: type and shape by name."""
+        return None if self.fields is None else {nest.path_name(field.path): str(field) for field in self.fields}
+
+    def episode(self, item: Any, index: int, tensor: Callable[[int, int], np.ndarray]) -> Episode:
+        """An item as an episode; see :func:`columns_of` and :func:`episode_of`."""
+        metadata = {"key": item.key, "priority": item.priority, "times_sampled": item.times_sampled}
+        return episode_of(columns_of(item, tensor), self.fields, source=self.name, index=index, metadata=metadata)
 
 
 def columns_of(item: Any, tensor: Callable[[int, int], np.ndarray]) -> list[np.ndarray]:

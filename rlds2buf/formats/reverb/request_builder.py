@@ -7,6 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from rlds2buf.core.fields import DATA_FIELDS
+from rlds2buf.core.spec import StepSpec
 from rlds2buf.formats.reverb.protocol.chunks import ChunkEncoder
 from rlds2buf.formats.reverb.protocol.insert_stream import Request
 from rlds2buf.formats.reverb.protocol.item_encoder import ItemEncoder, RowSpan
@@ -20,15 +22,19 @@ CHUNK_BYTES: Final = 64 << 10
 """A chunk of more than one step has at most about as many bytes, unless told otherwise."""
 
 
-def chunk_length_for(row_bytes: int, steps: int = 16) -> int:
-    """Steps per chunk: `steps` small ones, fewer of images.
+def chunk_length_for(spec: StepSpec, steps: int = 16) -> int:
+    """Steps per chunk for steps of that spec: `steps` small ones, fewer of images.
 
     A server sends whole chunks, so a long chunk makes sampling short items slow, and a short one
     makes inserting slow; between 8 and 32 small steps both are near their best.
 
-    >>> chunk_length_for(140), chunk_length_for(49152)
-    (16, 1)
+    >>> from rlds2buf.core.spec import FieldSpec
+    >>> chunk_length_for(StepSpec(observation=FieldSpec((35,), np.float32)))
+    16
+    >>> chunk_length_for(StepSpec(observation=FieldSpec((128, 128, 3), np.uint8)))
+    1
     """
+    row_bytes = sum(field.row_bytes for path, field in spec.fields() if path[0] in DATA_FIELDS)
     return int(min(steps, max(1, CHUNK_BYTES // max(row_bytes, 1))))
 
 

@@ -173,9 +173,7 @@ class ReverbTableSink(Sink):
         except ValueError as error:
             raise SinkError(f"{provenance['source']}: {error}") from error
         if self._chunk_length is None:
-            stored = ("observation", "action", "reward", "discount")
-            row_bytes = sum(field.row_bytes for path, field in spec.fields() if path[0] in stored)
-            self._chunk_length = chunk_length_for(row_bytes, self.pattern.chunk_steps)
+            self._chunk_length = chunk_length_for(spec, self.pattern.chunk_steps)
         self._keys = KeyMaker(provenance, self.table, self.pattern.text, self._chunk_length)
         self._servers = [self._server(number) for number in range(len(self.addresses))]
         states = [server.stream.connect() for server in self._servers]

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 import queue
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
-from rlds2buf.core.spec import StepSpec, spec_of
-from rlds2buf.errors import EpisodeError, ServerUnavailable, SinkError, SourceError, SourceFormatError, SourceNotFound
-from rlds2buf.formats.reverb.item_episodes import columns_of, episode_of
+from rlds2buf.errors import EpisodeError, ServerUnavailable, SinkError, SourceError, SourceNotFound
+from rlds2buf.formats.reverb.item_episodes import ItemSource
 from rlds2buf.formats.reverb.protocol.chunks import decode_tensor
 from rlds2buf.formats.reverb.protocol.connection import ReverbConnection, TableState, address_of, describe, is_timeout
 from rlds2buf.formats.reverb.protocol.messages import message
 from rlds2buf.formats.reverb.protocol.signature import flatten_signature
-from rlds2buf.io.source import Source
 
 __all__ = ["ReverbTableSource"]
 
 
-class ReverbTableSource(Source):
+class ReverbTableSource(ItemSource):
     """Items of a table, each as an episode (:func:`rlds2buf.formats.reverb.item_episodes.episode_of`).
 
     Reverb hands items out only by sampling, so every pass samples `num_items` anew, as the table's
@@ -59,31 +55,13 @@ class ReverbTableSource(Source):
                 f"{uri}: the table removes an item after {state.max_times_sampled} samples, and looking at it is "
                 "sampling; pass consume=True to do so"
             )
-        self._num_items = min(state.size, 1000) if num_items is None else num_items if state.size else 0
-        self._fields = None if state.signature is None else flatten_signature(state.signature)
+        self.num_items = min(state.size, 1000) if num_items is None else num_items if state.size else 0
+        self.fields = None if state.signature is None else flatten_signature(state.signature)
         self._state = state
-
-    @functools.cached_property
-    def _spec(self) -> StepSpec:
-        for item in self.read(0, 1):
-            if isinstance(item, Episode):
-                return spec_of(item)
-        raise SourceFormatError(f"{self.name}: the table is empty, so nothing tells what an item looks like")
-
-    @property
-    def spec(self) -> StepSpec:
-        """That of an item."""
-        return self._spec
-
-    @property
-    def num_episodes(self) -> int:
-        """How many items a pass samples."""
-        return self._num_items
 
     def details(self) -> dict[str, Any]:
         """The table's settings and counts."""
         state = self._state
-        fields = self._fields
         return {
             "table": state.name,
             "items": state.size,
@@ -93,22 +71,20 @@ class ReverbTableSource(Source):
             "sampled": state.sampled,
             "samples_per_insert": state.samples_per_insert,
             "min_size_to_sample": state.min_size_to_sample,
-            "signature": None if fields is None else {nest.path_name(field.path): str(field) for field in fields},
+            "signature": self.signature(),
         }
 
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
         """Sample items numbered `start` to `stop`; which ones is the sampler's choice."""
-        stop = self._num_items if stop is None else min(stop, self._num_items)
+        stop = self.num_items if stop is None else min(stop, self.num_items)
         if start >= stop:
             return
         with ReverbConnection(self._address) as connection:
             for index, (item, tensors) in enumerate(self._samples(connection, stop - start), start):
-                yield episode_of(
-                    columns_of(item, lambda key, number, tensors=tensors: tensors[key][number]),  # type: ignore[misc]
-                    self._fields,
-                    source=self.name,
-                    index=index,
-                    metadata={"key": item.key, "priority": item.priority, "times_sampled": item.times_sampled},
+                yield self.episode(
+                    item,
+                    index,
+                    lambda key, number, tensors=tensors: tensors[key][number],  # type: ignore[misc]
                 )
 
     def _samples(self, connection: ReverbConnection, count: int) -> Iterator[tuple[Any, dict[int, list[np.ndarray]]]]:

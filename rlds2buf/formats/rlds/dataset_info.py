@@ -1,11 +1,12 @@
 """Where a TFDS dataset lies and what its dataset_info.json says, read and written: names, splits, shards.
 
-Source: tensorflow_datasets/core/{naming,splits,dataset_info}.py, https://github.com/tensorflow/datasets
+Source: tensorflow_datasets/core/{naming,splits,dataset_info,utils/shard_utils}.py, https://github.com/tensorflow/datasets
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from rlds2buf.core.json_text import integer_of, parse_json
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
 
 __all__ = [
+    "FRAME_BYTES",
+    "MIN_SHARD",
     "DatasetInfo",
     "Split",
     "WrittenSplit",
@@ -24,7 +27,9 @@ __all__ = [
     "dataset_info_json",
     "find_version_folder",
     "names_from",
+    "number_of_shards",
     "read_dataset_info",
+    "shard_lengths",
     "shard_name",
 ]
 
@@ -36,6 +41,12 @@ _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _TFRECORD = "tfrecord"
 _COUNT = {_TFRECORD: count_records, "array_record": count_array_records}
 """The record formats that are read, the one that needs no further package first, and what counts their records."""
+FRAME_BYTES = 16
+"""What a TFRecord file has around every record."""
+
+MIN_SHARD = 64 << 20
+MAX_SHARD = 1 << 30
+_MOST_USUAL = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,6 +171,43 @@ def shard_name(name: str, split: str, index: int, count: int) -> str:
     'hopper-train.tfrecord-00000-of-00002'
     """
     return f"{name}-{split}.tfrecord-{index:05d}-of-{count:05d}"
+
+
+def number_of_shards(num_bytes: int, num_records: int) -> int:
+    """How many shards TFDS makes of a split.
+
+    A power of two up to 1024, the largest with at least 64 MiB a shard; if shards would hold more than
+    1 GiB even then, the first multiple of 1024 with which they don't.  Never more than there are
+    records.
+
+    Args:
+        num_bytes: of all records together, without what the file has around them.
+        num_records: how many there are.
+
+    >>> [number_of_shards(n << 20, 5000) for n in (1, 127, 128, 300, 1 << 17, 3 << 20)]
+    [1, 1, 2, 4, 1024, 3072]
+    """
+    total = num_bytes + num_records * FRAME_BYTES
+    most, least = total // MIN_SHARD, total // MAX_SHARD
+    if least > _MOST_USUAL:
+        count = 2 * _MOST_USUAL
+        while count < least and count + _MOST_USUAL <= num_records:
+            count += _MOST_USUAL
+        return min(count, max(1, num_records))
+    count = _MOST_USUAL
+    while count > 1 and not (least <= count <= most and num_records >= count):
+        count //= 2
+    return count
+
+
+def shard_lengths(num_records: int, num_shards: int) -> list[int]:
+    """How many records each shard holds; they differ by one at most.
+
+    >>> shard_lengths(10, 4)
+    [2, 3, 3, 2]
+    """
+    ends = [round(num_records * i / num_shards) for i in range(num_shards + 1)]
+    return [end - start for start, end in itertools.pairwise(ends)]
 
 
 def dataset_info_json(name: str, version: str, splits: Sequence[WrittenSplit], description: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from typing import Any, Final
 import numpy as np
 
 from rlds2buf.codecs.images.stored_image import StoredImage
-from rlds2buf.core.fields import dtype_name
+from rlds2buf.core.dtypes import dtype_name
 from rlds2buf.core.json_text import integer_of, parse_json
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound

@@ -25,7 +25,8 @@ import numpy as np
 
 from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.core import nest
-from rlds2buf.core.fields import STEP_FIELDS, dtype_name
+from rlds2buf.core.dtypes import dtype_name
+from rlds2buf.core.fields import STEP_FIELDS
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.formats.rlds.features import FeatureTree, Sequence, Shape, Tensor
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from rlds2buf.core import nest
-from rlds2buf.core.fields import dtype_name
+from rlds2buf.core.dtypes import dtype_name
 from rlds2buf.formats.rlds.features import FeatureTree, Tensor
 from rlds2buf.formats.rlds.leaf_writer import Buffer, LeafWriter
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -25,18 +27,20 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import FieldSpec, StepSpec
-from rlds2buf.errors import SourceFormatError
+from rlds2buf.errors import SourceError, SourceFormatError
 from rlds2buf.formats.rlds.features_writer import names_of
 from rlds2buf.formats.rlds.metadata_writer import MARKERS
 
 __all__ = [
     "FILE_NAME",
     "OwnMetadata",
+    "RecordLayout",
     "adopted_metadata_json",
     "own_entry",
     "own_facts",
     "own_metadata_json",
     "read_own_metadata",
+    "read_record_layout",
 ]
 
 FILE_NAME: Final = "metadata.json"
@@ -123,20 +127,52 @@ def own_metadata_json(
 
 def own_entry(folder: Path) -> dict[str, Any]:
     """The part of our entry in a folder's ``metadata.json`` that says how records are read; empty if there is none."""
-    path = folder / FILE_NAME
     try:
-        content = parse_json(path.read_bytes()) if path.stat().st_size <= _MOST_BYTES else None
-    except (OSError, ValueError):
+        entry = _entry(folder)
+    except LookupError:
         return {}
-    entry = content.get(_KEY) if isinstance(content, dict) else None
     return {name: entry[name] for name in _OF_RECORDS if name in entry} if isinstance(entry, dict) else {}
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordLayout:
+    """The files beside the shards that say how to read them.
+
+    Attributes:
+        features: the text of ``features.json``.
+        own: what rlds2buf has noted about fields (tuples, limits, kinds of text) in ``metadata.json``.
+    """
+
+    features: str
+    own: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """Tells one layout from another."""
+        text = self.features + json.dumps(self.own, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def read_record_layout(folder: Path) -> RecordLayout | None:
+    """The layout of a version folder; None where further files belong to it (the names of labels).
+
+    Raises:
+        SourceError: ``features.json`` can't be read.
+    """
+    if any(folder.glob("*.labels.txt")):
+        return None
+    try:
+        features = (folder / "features.json").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise SourceError(f"{folder / 'features.json'}: {cause}") from cause
+    return RecordLayout(features, own_entry(folder))
 
 
 def own_facts(folder: Path) -> dict[str, Any]:
     """What was known of the dataset that the folder was made from; empty for folders of others."""
     try:
-        facts = parse_json((folder / FILE_NAME).read_bytes())[_KEY]["provenance"]["dataset"]
-    except (OSError, ValueError, LookupError, TypeError):
+        facts = _entry(folder)["provenance"]["dataset"]
+    except (LookupError, TypeError):
         return {}
     return dict(facts) if isinstance(facts, dict) else {}
 
@@ -157,17 +193,11 @@ def read_own_metadata(folder: Path) -> OwnMetadata:
     Raises:
         SourceFormatError: there is, and it is not what we write.
     """
-    path = folder / FILE_NAME
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            return OwnMetadata()
-        content = parse_json(path.read_bytes())
-    except (OSError, ValueError):  # others' files are none of our business
-        return OwnMetadata()
-    if not isinstance(content, dict) or _KEY not in content:
+        entry = _entry(folder)
+    except LookupError:
         return OwnMetadata()
     try:
-        entry = content[_KEY]
         return OwnMetadata(
             True,
             _innermost_first(entry["tuples"]["steps"]),
@@ -176,7 +206,20 @@ def read_own_metadata(folder: Path) -> OwnMetadata:
             {_names(path): {name: _from_json(given[name]) for name in given} for path, given in entry["limits"]},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
-        raise SourceFormatError(f"{path}: malformed entry {_KEY!r}: {type(cause).__name__}: {cause}") from cause
+        what = f"{type(cause).__name__}: {cause}"
+        raise SourceFormatError(f"{folder / FILE_NAME}: malformed entry {_KEY!r}: {what}") from cause
+
+
+def _entry(folder: Path) -> Any:
+    """What the folder's ``metadata.json`` has under our name; LookupError if there is no such thing."""
+    path = folder / FILE_NAME
+    try:
+        content = parse_json(path.read_bytes()) if path.stat().st_size <= _MOST_BYTES else None
+    except (OSError, ValueError):  # others' files are none of our business
+        content = None
+    if not isinstance(content, dict):
+        raise LookupError(_KEY)
+    return content[_KEY]
 
 
 def _tuples_in(paths: Iterable[nest.Path]) -> list[list[str]]:

@@ -15,7 +15,7 @@ from rlds2buf.errors import SinkError, SnapshotCorrupt
 from rlds2buf.files.background_file import BackgroundFile
 from rlds2buf.files.copy_range import copy_range
 from rlds2buf.files.durable import sync_file
-from rlds2buf.formats.rlds.shards import FRAME_BYTES, shard_lengths
+from rlds2buf.formats.rlds.dataset_info import FRAME_BYTES, shard_lengths
 
 __all__ = ["RecordSpool", "ShardRule"]
 

@@ -16,20 +16,21 @@ from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SinkError, SpecMismatch
 from rlds2buf.files.partial import PartialFolder, plain_json
 from rlds2buf.formats.rlds.dataset_info import (
+    MIN_SHARD,
     WrittenSplit,
     check_names,
     dataset_info_json,
     names_from,
+    number_of_shards,
+    shard_lengths,
     shard_name,
 )
 from rlds2buf.formats.rlds.features import FeatureTree, Sequence
 from rlds2buf.formats.rlds.features_writer import features_json, names_of, step_features
 from rlds2buf.formats.rlds.leaf_writer import Buffer, LeafWriter, example_parts, leaf_writers
 from rlds2buf.formats.rlds.metadata_writer import MetadataWriter
-from rlds2buf.formats.rlds.own_metadata import FILE_NAME, adopted_metadata_json, own_metadata_json
-from rlds2buf.formats.rlds.record_layout import RecordLayout
+from rlds2buf.formats.rlds.own_metadata import FILE_NAME, RecordLayout, adopted_metadata_json, own_metadata_json
 from rlds2buf.formats.rlds.record_spool import RecordSpool
-from rlds2buf.formats.rlds.shards import MIN_SHARD, number_of_shards, shard_lengths
 from rlds2buf.io.sink import Sink
 from rlds2buf.version import __version__
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from rlds2buf.codecs.images.resize import check_images
 from rlds2buf.codecs.tfrecord.array_record import read_array_records
-from rlds2buf.codecs.tfrecord.example_parser import ExampleParser
+from rlds2buf.codecs.tfrecord.example import ExampleParser
 from rlds2buf.codecs.tfrecord.frames import masked_crc, read_framed
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
@@ -22,8 +22,7 @@ from rlds2buf.files.fingerprint import fingerprint_files
 from rlds2buf.formats.rlds.dataset_info import DatasetInfo, find_version_folder, read_dataset_info
 from rlds2buf.formats.rlds.episode_reader import EpisodeReader, Record
 from rlds2buf.formats.rlds.features import describe, read_features, with_images
-from rlds2buf.formats.rlds.own_metadata import own_facts, read_own_metadata
-from rlds2buf.formats.rlds.record_layout import RecordLayout, read_record_layout
+from rlds2buf.formats.rlds.own_metadata import RecordLayout, own_facts, read_own_metadata, read_record_layout
 from rlds2buf.io.source import Source
 from rlds2buf.io.splits import pieces_of_split
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlds2buf.core.dtypes import as_dtype
-from rlds2buf.core.fields import FLAG_FIELDS, dtype_name
+from rlds2buf.core.dtypes import as_dtype, dtype_name
+from rlds2buf.core.fields import FLAG_FIELDS
 from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.nest import path_name
 from rlds2buf.core.spec import FieldSpec

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rlds2buf.codecs.images.resize import check_images
-from rlds2buf.codecs.tfrecord.example import parse_example
-from rlds2buf.codecs.tfrecord.example_parser import ExampleParser
+from rlds2buf.codecs.tfrecord.example import ExampleParser, parse_example
 from rlds2buf.codecs.tfrecord.frames import count_records, read_records
 from rlds2buf.codecs.tfrecord.gzip_frames import is_gzip, read_gzip_records
 from rlds2buf.core.budget import BUDGET, Budget

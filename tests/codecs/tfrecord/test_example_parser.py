@@ -3,8 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2buf.codecs.tfrecord.example import Feature, parse_example
-from rlds2buf.codecs.tfrecord.example_parser import ExampleParser
+from rlds2buf.codecs.tfrecord.example import ExampleParser, Feature, parse_example
 from tests.codecs.tfrecord.test_example import any_encoding
 from tests.formats.reverb.messages import delimited, example, feature
 

@@ -29,7 +29,7 @@ from rlds2buf import (
 )
 from rlds2buf.core import nest
 from rlds2buf.formats.memory.source import MemorySource
-from rlds2buf.formats.rlds.shards import MIN_SHARD, number_of_shards, shard_lengths
+from rlds2buf.formats.rlds.dataset_info import MIN_SHARD, number_of_shards, shard_lengths
 from rlds2buf.formats.rlds.sink import RldsDirSink
 from rlds2buf.io.sink import Sink
 from tests.buffers.numbered import SPEC, episode
