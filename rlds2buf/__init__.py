@@ -36,7 +36,7 @@ _HOME = {
     "make_cost_replay": "buffers.vectorized.cost_replay",
     "make_multi_agent": "buffers.multi_agent.buffer",
     "make_on_policy": "buffers.vectorized.on_policy",
-    "open_mixture": "pipeline.mixture",
+    "open_mixture": "pipeline.opening",
     "open_source": "pipeline.opening",
     "returns": "returns",
     "push": "reverb.push",

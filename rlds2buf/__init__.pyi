@@ -53,7 +53,7 @@ from rlds2buf.errors import UnknownKey as UnknownKey
 from rlds2buf.errors import WriteTimeout as WriteTimeout
 from rlds2buf.pipeline.conversion import ConvertReport as ConvertReport
 from rlds2buf.pipeline.conversion import convert as convert
-from rlds2buf.pipeline.mixture import open_mixture as open_mixture
+from rlds2buf.pipeline.opening import open_mixture as open_mixture
 from rlds2buf.pipeline.opening import open_source as open_source
 from rlds2buf.pipeline.validation import validate as validate
 from rlds2buf.reverb.push import PushReport as PushReport

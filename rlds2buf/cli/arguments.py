@@ -24,7 +24,7 @@ def open_source(source: str, how: dict[str, Any]) -> Any:
 
     With ``--with`` it is :func:`rlds2buf.open_mixture`.
     """
-    from rlds2buf.pipeline import mixture, opening
+    from rlds2buf.pipeline import opening
 
     options = dict(how)
     others = options.pop("with_", [])
@@ -33,7 +33,7 @@ def open_source(source: str, how: dict[str, Any]) -> Any:
         if not others:
             return opening.open_source(source, **options)
         paths = [source, *(path for path, _ in others)]
-        return mixture.open_mixture(paths, weights=weights, **options)
+        return opening.open_mixture(paths, weights=weights, **options)
     except TypeError as cause:
         raise click.UsageError(str(cause)) from cause
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-__all__ = ["Command", "SectionOption", "path_argument", "spread"]
+__all__ = ["Command", "FormatName", "SectionOption", "path_argument", "spread"]
 
 
 class SectionOption(click.Option):
@@ -25,6 +25,36 @@ class SectionOption(click.Option):
         super().__init__(*args, **kwargs)
         self.section = section
         self.several = several
+
+
+class FormatName(click.ParamType):
+    """A name of a format: built in, or an installed plug-in's, which is not loaded for that.
+
+    Args:
+        which: the function of :mod:`rlds2buf.formats.registry` that gives the names; asked when they are needed.
+    """
+
+    name = "format"
+
+    def __init__(self, which: str) -> None:
+        self._which = which
+
+    def _choice(self) -> click.Choice[str]:
+        from rlds2buf.formats import registry
+
+        return click.Choice(getattr(registry, self._which)())
+
+    def get_metavar(self, *arguments: Any, **options: Any) -> str | None:
+        """All the names, as of a choice."""
+        return self._choice().get_metavar(*arguments, **options)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The name, if it is one."""
+        return self._choice().convert(value, param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The names that begin so."""
+        return self._choice().shell_complete(ctx, param, incomplete)
 
 
 def path_argument(name: str, **settings: Any) -> Any:

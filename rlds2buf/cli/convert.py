@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlds2buf.cli.arguments import json_flag, nonfinite_flag, open_source, pairs, source_arguments
-from rlds2buf.cli.command import Command, path_argument
+from rlds2buf.cli.command import Command, FormatName, path_argument
 from rlds2buf.cli.output import by_reason, number, print_json, print_table, print_warnings
 from rlds2buf.cli.wording import as_options
 from rlds2buf.errors import tell
@@ -33,7 +33,7 @@ __all__ = ["command"]
 @path_argument("target", metavar="DST")
 @click.option(
     "--to",
-    type=click.Choice(["buffer", "rlds", "minari", "d4rl", "reverb-checkpoint"]),
+    type=FormatName("target_names"),
     default=None,
     help="What DST becomes; without it a D4RL file where DST is named like one, and else a buffer.",
 )
@@ -44,7 +44,7 @@ __all__ = ["command"]
     multiple=True,
     callback=pairs,
     metavar="NAME=VALUE",
-    help="Of what is written: an RLDS folder's name, ...; a reverb-checkpoint's table, sequence_length, ...",
+    help="An option of the format's own writer, as `rlds2buf formats NAME` lists them; may be repeated.",
 )
 @click.option(
     "--on-invalid",
@@ -90,23 +90,19 @@ def command(
     DST becomes a folder that `rlds2buf sample` and load_buffer() open, or what --to says: an RLDS folder, a Minari
     dataset, a D4RL file, or a folder from which a Reverb server starts.
     """
+    from rlds2buf.formats import registry
     from rlds2buf.pipeline.conversion import convert
-    from rlds2buf.pipeline.sink_opening import open_sink
-    from rlds2buf.pipeline.targets import kind_of
-    from rlds2buf.reverb.push import checkpoint_sink
+    from rlds2buf.pipeline.opening import format_of_target, open_sink
 
     if not target:
         raise click.UsageError("DST is empty")
     overwrite, resume = choices.pop("overwrite"), choices.pop("resume")
     try:
-        to = kind_of(target) if to is None else to
-        if to == "reverb-checkpoint" and not resume:
-            sink: Any = checkpoint_sink(target, overwrite=overwrite, **to_option)
-        else:
-            sink = open_sink(target, to=to, overwrite=overwrite, resume=resume, **to_option)
+        to = to or format_of_target(target).name
+        sink = open_sink(target, to=to, overwrite=overwrite, resume=resume, **to_option)
     except (TypeError, ValueError) as cause:
         raise click.UsageError(str(cause)) from cause
-    with open_source(source, how) as opened, _told_how_to_go_on(to, resume):
+    with open_source(source, how) as opened, _told_how_to_go_on(registry.is_resumable(to), resume):
         report = convert(opened, sink, progress=True, **choices)
     if as_json:
         print_json(report.to_json())
@@ -115,14 +111,14 @@ def command(
 
 
 @contextlib.contextmanager
-def _told_how_to_go_on(to: str, resume: bool) -> Iterator[None]:
+def _told_how_to_go_on(resumable: bool, resume: bool) -> Iterator[None]:
     """Say to whoever interrupts a conversion what is left of it."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as stopped:
         if resume:
             tell(stopped, advice="the same command goes on from here")
-        elif to != "reverb-checkpoint":
+        elif resumable:
             tell(stopped, advice="nothing is kept (with resume=True from the start, a later run goes on)")
         raise
 

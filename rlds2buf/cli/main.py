@@ -23,11 +23,10 @@ class _Commands(click.Group):
     """The commands; the help also lists what is read, and the exit codes."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from rlds2buf.formats.registry import FORMATS, SCHEMES
+        from rlds2buf.formats.registry import BUILT_IN
 
         with formatter.section("What SRC may be, by the name that --format takes"):
-            named = [(entry.name, entry.what) for entry in FORMATS]
-            formatter.write_dl(named + [(entry.name, entry.what) for entry in SCHEMES.values()])
+            formatter.write_dl([(entry.name, entry.what) for entry in BUILT_IN if entry.is_path or entry.scheme])
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), meaning) for code, meaning in failures.MEANINGS.items()])
         formatter.write_paragraph()

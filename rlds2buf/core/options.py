@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["check_types"]
+__all__ = ["Option", "check_types", "options_of"]
 
 
 def check_types(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
@@ -31,6 +32,8 @@ def check_types(function: Callable[..., Any], options: Mapping[str, Any]) -> Non
     Traceback (most recent call last):
     TypeError: infos must be true or false, got 'maybe'
     """
+    for other in getattr(function, "options_for", ()):
+        check_types(other, options)
     for name, parameter in inspect.signature(function).parameters.items():
         kinds = _BETWEEN.split(str(parameter.annotation))
         if name not in options or not set(kinds) <= _KINDS.keys():
@@ -40,6 +43,81 @@ def check_types(function: Callable[..., Any], options: Mapping[str, Any]) -> Non
             words = [_KINDS[kind][1] for kind in kinds if kind != "None"]
             raise TypeError(f"{name} must be {' or '.join(words)}, got {repr(value)[:80]}")
 
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """An option that can be given by name.
+
+    Attributes:
+        name: the parameter's.
+        type: as it is annotated; empty if it isn't.
+        default: where it is not given; None also where there is none.
+        help: what the docstring says of it, in one line.
+    """
+
+    name: str
+    type: str
+    default: Any
+    help: str
+
+
+def options_of(function: Callable[..., Any]) -> list[Option] | None:
+    """What a function or class takes by name beside its first argument, as it says itself: signature and docstring.
+
+    A class with ``**options`` names the functions that they are for in ``options_for``; a docstring that leaves out
+    an argument has it from the class above.
+
+    Returns:
+        The options in the order of the signature; None if any name is taken.
+
+    >>> class Reader:
+    ...     '''Reads.
+    ...
+    ...     Args:
+    ...         path: a file.
+    ...         infos: whether to read the ``infos``,
+    ...             if there are any.
+    ...     '''
+    ...     def __init__(self, path, *, infos=True) -> None: ...
+    >>> options_of(Reader)
+    [Option(name='infos', type='', default=True, help='whether to read the infos, if there are any')]
+    """
+    helps = _helps(function)
+    found = []
+    for parameter in list(inspect.signature(function).parameters.values())[1:]:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            others = getattr(function, "options_for", ())
+            if not others:
+                return None
+            for other in others:
+                found += options_of(other) or []
+        elif parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            annotation = "" if parameter.annotation is parameter.empty else str(parameter.annotation)
+            default = None if parameter.default is parameter.empty else parameter.default
+            found.append(Option(parameter.name, annotation, default, helps.get(parameter.name, "")))
+    return found
+
+
+def _helps(function: Callable[..., Any]) -> dict[str, str]:
+    """What the docstring says of each argument; of a class, those of the classes above too."""
+    found: dict[str, str] = {}
+    for one in reversed(inspect.getmro(function) if inspect.isclass(function) else (function,)):
+        found.update(_arguments(inspect.cleandoc(one.__doc__ or "")))
+    return found
+
+
+def _arguments(text: str) -> Iterator[tuple[str, str]]:
+    """The entries below ``Args:``, or of a dataclass below ``Attributes:``, each name with its text in one line."""
+    section = _SECTION.search(text)
+    for entry in _ENTRY.finditer(section[1] if section else ""):
+        words = _ROLE.sub(r"\1", " ".join(entry[2].split())).replace("`", "").rstrip(".")
+        for name in entry[1].split(", "):
+            yield name, words
+
+
+_SECTION = re.compile(r"^(?:Args|Attributes):\n((?:    .*\n?|\n)+)", re.MULTILINE)
+_ENTRY = re.compile(r"^    (\w+(?:, \w+)*): (.*(?:\n {5,}.*|\n(?=\n* {5}))*)", re.MULTILINE)
+_ROLE = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")
 
 _BETWEEN = re.compile(r" \| (?![^\[]*\])")
 

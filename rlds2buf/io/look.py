@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,19 @@ class Look:
     def inside(self, *parts: str) -> Look:
         """A look at something in this folder."""
         return Look(self.path.joinpath(*parts))
+
+    def folders(self, depth: int) -> Iterator[Look]:
+        """This folder, and those below it down to a depth; of a file, nothing."""
+        if not self.is_folder:
+            return
+        yield self
+        if depth:
+            for name in self.names:
+                yield from self.inside(name).folders(depth - 1)
+
+    def has_names(self, *ends: str) -> bool:
+        """Whether it is a file whose name ends so, or a folder with such a name in it."""
+        return any(name.lower().endswith(ends) for name in (self.names or [self.path.name]))
 
     def json(self) -> Any:
         """The file's JSON value; None if it is missing, too large, or no JSON."""

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import difflib
 import inspect
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +20,8 @@ from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, FilteredOut, tell
 from rlds2buf.io.sink import Sink
 from rlds2buf.io.source import Source
-from rlds2buf.pipeline.opening import open_source
+from rlds2buf.pipeline.opening import open_sink, open_source
 from rlds2buf.pipeline.progress import Tracked
-from rlds2buf.pipeline.sink_opening import open_sink
-from rlds2buf.pipeline.targets import kind_of
 from rlds2buf.version import __version__
 
 __all__ = ["ConvertReport", "convert"]
@@ -182,8 +179,8 @@ def convert(
             to; or a path.
         to: what is written at a path: ``"buffer"``, a folder that :func:`rlds2buf.load_buffer` opens;
             ``"rlds"``, a folder that TFDS and :func:`rlds2buf.open_source` open; ``"minari"``, one that
-            Minari opens; ``"d4rl"``, an HDF5 file with D4RL's keys; or ``"reverb-checkpoint"``, from
-            which a Reverb server starts (:func:`rlds2buf.reverb.push.write_checkpoint` has more options).
+            Minari opens; ``"d4rl"``, an HDF5 file with D4RL's keys; ``"reverb-checkpoint"``, from
+            which a Reverb server starts; or an installed plug-in's format.
             None: what the path's suffix means (``.hdf5`` is ``"d4rl"``), or else ``"buffer"``.
         on_invalid: what becomes of an episode with errors (:mod:`rlds2buf.check.rules`):
             ``"raise"`` stops, ``"skip"`` leaves it out, ``"repair"`` mends its flags from the
@@ -198,8 +195,8 @@ def convert(
         overwrite: for a path: replace what is there, once the new one is whole.
         resume: for a path: go on from an earlier conversion of the same source with the same
             options that was killed, and keep what there is if this one fails.
-        sink_options: for a path: options of what is written there, as the class in
-            its format under :mod:`rlds2buf.formats` lists them (``{"name": "hopper"}`` of an RLDS folder).
+        sink_options: for a path: options of what is written there, as ``rlds2buf formats NAME`` lists them
+            (``{"name": "hopper"}`` of an RLDS folder).
         split, format, options: for :func:`rlds2buf.open_source`, if `source` is not a Source.
 
     Returns:
@@ -235,8 +232,6 @@ def convert(
             raise ValueError(f"{', '.join(given)}: for opening a path, not for an opened source")
         if source.is_endless:
             raise ValueError(f"{source.name}: a mixture without end (stop='never') can't be written")
-        if to is None:
-            to = kind_of(sink) if isinstance(sink, str | os.PathLike) else "buffer"
         sink = open_sink(sink, to=to, overwrite=overwrite, resume=resume, **(sink_options or {}))
         choices = {
             "on_invalid": on_invalid,

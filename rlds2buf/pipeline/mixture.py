@@ -8,8 +8,7 @@ import functools
 import hashlib
 import itertools
 import json
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,58 +19,8 @@ from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, SourceError, SpecMismatch
 from rlds2buf.io.source import Source
 from rlds2buf.pipeline.mixture_schedule import Schedule
-from rlds2buf.pipeline.opening import open_source
 
-__all__ = ["MixtureSource", "open_mixture"]
-
-
-def open_mixture(
-    sources: Iterable[Any],
-    *,
-    weights: Sequence[float] | None = None,
-    seed: int = 0,
-    names: Sequence[str] | None = None,
-    stop: str = "all",
-    source_column: bool = True,
-    split: str | None = None,
-    format: str | None = None,
-    **options: Any,
-) -> MixtureSource:
-    """Open several datasets as one.
-
-    Args:
-        sources: Sources, or whatever :func:`rlds2buf.open_source` takes.
-        weights, seed, names, stop, source_column: see :class:`MixtureSource`.  The seed is also that of
-            ``sample`` and ``val_fraction``.
-        split, format, options: for :func:`rlds2buf.open_source`, for each of them.  What differs from
-            one dataset to the next is given by opening them first.
-
-    Raises:
-        SpecMismatch: their fields, shapes or types differ.
-        SourceError: one can't be read.
-        ValueError, TypeError: a wrong argument.
-
-    >>> one, two = [[{"observation": 1.0}] * 2] * 3, [[{"observation": 2.0}] * 4]
-    >>> with open_mixture([one, two], names=["one", "two"]) as mixture:
-    ...     [(len(episode), episode.metadata["source_name"], episode.extras["source_id"][0].item())
-    ...      for episode in mixture]
-    [(2, 'one', 0), (2, 'one', 0), (2, 'one', 0), (4, 'two', 1)]
-    """
-    if options.keys() & {"sample", "val_fraction"}:
-        options["seed"] = seed
-    with contextlib.ExitStack() as stack:
-        opened: list[Source] = []
-        if isinstance(sources, str | os.PathLike | Source) or not isinstance(sources, Iterable):
-            raise TypeError(f"a mixture is of a list of sources, such as [path, other_path], got {sources!r}")
-        for given in sources:
-            if isinstance(given, Source):
-                source = open_source(given, **options)
-            else:
-                source = open_source(given, split=split, format=format, **options)
-            opened.append(stack.enter_context(source))
-        mixture = MixtureSource(opened, weights=weights, seed=seed, names=names, stop=stop, source_column=source_column)
-        stack.pop_all()
-        return mixture
+__all__ = ["MixtureSource"]
 
 
 class MixtureSource(Source):

@@ -1,31 +1,32 @@
-"""Opening a dataset, whatever its format."""
+"""Opening a dataset to read, whatever its format, and a target to write."""
 
 from __future__ import annotations
 
 import contextlib
 import difflib
-import importlib
-import inspect
 import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rlds2buf.core.budget import Budget
-from rlds2buf.core.options import check_types
-from rlds2buf.errors import Rlds2bufError, SourceError, SourceFormatError, SourceNotFound
-from rlds2buf.formats.registry import FORMATS, OBJECTS, REFUSALS, SCHEMES, Format, ObjectFormat
+from rlds2buf.core.options import Option, check_types
+from rlds2buf.errors import Rlds2bufError, SinkError, SourceError, SourceFormatError, SourceNotFound
+from rlds2buf.files.local_path import refuse_address
+from rlds2buf.formats import registry
+from rlds2buf.io.format import Format
 from rlds2buf.io.look import Look
+from rlds2buf.io.sink import Sink
 from rlds2buf.io.source import Source
-from rlds2buf.pipeline.hints import closest
+from rlds2buf.pipeline.mixture import MixtureSource
+from rlds2buf.pipeline.transformed_source import TransformedSource
 from rlds2buf.transform.transformation import OPTIONS, Transformation
 
-__all__ = ["open_source"]
+__all__ = ["format_of_target", "open_mixture", "open_sink", "open_source"]
 
 _MAX_INSIDE = 50
-_BUDGET = "budget"
 _MAX_LISTED = 20
 _MAX_DEPTH = 3
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
@@ -102,19 +103,19 @@ def open_source(
     if _is_paths(uri):
         limits = {"max_bytes": max_bytes, "max_objects": max_objects}
         return _one_after_another(uri, format, {"split": split, **limits, **options})
-    chosen, target = _choose(uri, format)
+    entry, target = _choose(uri, format)
     if split is not None:
-        if not chosen.has_splits:
-            raise ValueError(f"{chosen.what} has no splits, got split={split!r}")
+        if not entry.has_splits:
+            raise ValueError(f"{entry.what} has no splits, got split={split!r}")
         options["split"] = split
-    cls = _load(chosen)
-    changes = _changes(cls, options)
-    absent = _may_be_absent(cls, changes)
-    _check_options(chosen, cls, options)
+    cls = registry.source_class(entry)
+    changes = _changes(entry, options)
+    absent = _may_be_absent(entry, changes)
+    _check_options(entry, cls, options)
     limits = {"max_bytes": max_bytes, "max_objects": max_objects}
     budget = Budget(**{name: limit for name, limit in limits.items() if limit is not None})
-    if _BUDGET in _keywords(cls):
-        options[_BUDGET] = budget
+    if "budget" in entry.takes:
+        options["budget"] = budget
     source: Source = cls(target, **options, **({"optional": absent} if absent else {}))
     try:
         if absent:
@@ -125,14 +126,172 @@ def open_source(
         raise
 
 
+def open_mixture(
+    sources: Iterable[Any],
+    *,
+    weights: Sequence[float] | None = None,
+    seed: int = 0,
+    names: Sequence[str] | None = None,
+    stop: str = "all",
+    source_column: bool = True,
+    split: str | None = None,
+    format: str | None = None,
+    **options: Any,
+) -> MixtureSource:
+    """Open several datasets as one.
+
+    Args:
+        sources: Sources, or whatever :func:`rlds2buf.open_source` takes.
+        weights, seed, names, stop, source_column: see :class:`~rlds2buf.pipeline.mixture.MixtureSource`.  The seed
+            is also that of ``sample`` and ``val_fraction``.
+        split, format, options: for :func:`rlds2buf.open_source`, for each of them.  What differs from
+            one dataset to the next is given by opening them first.
+
+    Raises:
+        SpecMismatch: their fields, shapes or types differ.
+        SourceError: one can't be read.
+        ValueError, TypeError: a wrong argument.
+
+    >>> one, two = [[{"observation": 1.0}] * 2] * 3, [[{"observation": 2.0}] * 4]
+    >>> with open_mixture([one, two], names=["one", "two"]) as mixture:
+    ...     [(len(episode), episode.metadata["source_name"], episode.extras["source_id"][0].item())
+    ...      for episode in mixture]
+    [(2, 'one', 0), (2, 'one', 0), (2, 'one', 0), (4, 'two', 1)]
+    """
+    if options.keys() & {"sample", "val_fraction"}:
+        options["seed"] = seed
+    with contextlib.ExitStack() as stack:
+        opened: list[Source] = []
+        if isinstance(sources, str | os.PathLike | Source) or not isinstance(sources, Iterable):
+            raise TypeError(f"a mixture is of a list of sources, such as [path, other_path], got {sources!r}")
+        for given in sources:
+            if isinstance(given, Source):
+                source = open_source(given, **options)
+            else:
+                source = open_source(given, split=split, format=format, **options)
+            opened.append(stack.enter_context(source))
+        mixture = MixtureSource(opened, weights=weights, seed=seed, names=names, stop=stop, source_column=source_column)
+        stack.pop_all()
+        return mixture
+
+
+def open_sink(
+    target: Any, *, to: str | None = None, overwrite: bool = False, resume: bool = False, **options: Any
+) -> Sink:
+    """The sink for a target.
+
+    ======================================  ===============================================================
+    target                                  sink
+    ======================================  ===============================================================
+    a Sink                                  itself
+    a list                                  :class:`~rlds2buf.formats.memory.sink.MemorySink`
+    a buffer (it has ``add``, ``sample``)   :class:`~rlds2buf.formats.buffer.sink.BufferSink`
+    a path                                  that of a format: a saved buffer, an RLDS folder, ...
+    ======================================  ===============================================================
+
+    Args:
+        target: where the episodes go.
+        to: the format to write at a path; None: what its name means, see :func:`format_of_target`.
+        overwrite, resume: for a path only.
+        options: for a path: those of what is written there, its class's docstring lists them.
+
+    Raises:
+        ValueError: unknown `to`, a path whose name is of files that are not written, an option that the target does
+            not take, or an address.
+        TypeError: none of the above, or an option that the sink of a path does not have.
+        SinkError: a plug-in can't be loaded.
+
+    >>> open_sink([])
+    <MemorySink memory>
+    """
+    entry = None if to is None else _writable(to)
+    if isinstance(target, str | os.PathLike):
+        refuse_address(target)
+        entry = entry or format_of_target(target)
+        return _sink_of_path(os.fspath(target), entry, {"overwrite": overwrite, "resume": resume, **options})
+    if overwrite or resume or options:
+        given = ", ".join(options) or "overwrite and resume"
+        raise ValueError(f"{given}: for a path, not for a {type(target).__name__}")
+    if isinstance(target, Sink):
+        return target
+    entry = registry.find_target(target)
+    if entry is None:
+        raise TypeError(f"a sink is a path, a list, a buffer or a Sink, got {type(target).__name__}")
+    cls: Callable[..., Sink] = registry.sink_class(entry)
+    return cls(target)
+
+
+def format_of_target(path: str | os.PathLike[str]) -> Format:
+    """What a path becomes where nobody says it: by its suffix, or else a buffer.
+
+    Raises:
+        ValueError: the suffix is of files that are not written, or it is an address.
+
+    >>> format_of_target("hopper-buffer").name, format_of_target("hopper.hdf5").name
+    ('buffer', 'd4rl')
+    """
+    refuse_address(path)
+    name = os.fspath(path)
+    suffix = os.path.splitext(name)[1].lower()
+    means = next((entry for entry in registry.BUILT_IN if suffix in entry.target_suffixes), None)
+    if means is not None:
+        return means
+    what = _UNKNOWN.get(suffix) or next((entry.what for entry in registry.BUILT_IN if suffix in entry.suffixes), None)
+    if what is None:
+        return registry.USUAL_TARGET
+    written = ", ".join(registry.target_names())
+    raise ValueError(
+        f"{name}: {suffix} means {what}, which is not written; choose another name, or say what to write there "
+        f"(--to, to=): {written} (a buffer is a folder, whatever its name)"
+    )
+
+
+_UNKNOWN: Final[Mapping[str, str]] = {
+    ".zarr": "a Zarr store",
+    ".npy": "a numpy array",
+    ".arrow": "Arrow tables",
+    ".feather": "Arrow tables",
+    ".pkl": "a pickle",
+    ".pickle": "a pickle",
+    ".pt": "a PyTorch file",
+    ".mat": "a MATLAB file",
+    ".zip": "an archive",
+    ".tar": "an archive",
+    ".gz": "a compressed file",
+}
+"""What other names mean to people, so that no folder is called so unasked."""
+
+
+def _writable(name: str) -> Format:
+    entry = registry.by_name(name, SinkError)
+    if entry is None or not entry.is_target:
+        raise ValueError(f"to must be one of {', '.join(registry.target_names())}, got {name!r}")
+    return entry
+
+
+def _sink_of_path(path: str, entry: Format, options: dict[str, Any]) -> Sink:
+    cls = registry.sink_class(entry)
+    known = registry.sink_options(entry)
+    if known is not None:
+        absent = {"overwrite", "resume"} - {option.name for option in known}
+        if "resume" in absent and options["resume"]:
+            raise ValueError(f"{entry.name} is written in one go: resume is not for it")
+        options = {name: value for name, value in options.items() if name not in absent}
+    _check_known(entry.name, known, options, ("overwrite", "resume"))
+    check_types(cls, options)
+    where, why = cls.usual_target(path)
+    create: Callable[..., Sink] = cls
+    sink = create(where, **options)
+    sink.notes = (why,) if why else ()
+    return sink
+
+
 def _is_paths(uri: Any) -> bool:
     return isinstance(uri, list | tuple) and bool(uri) and all(isinstance(one, str | os.PathLike) for one in uri)
 
 
 def _one_after_another(paths: Sequence[Any], name: str | None, options: dict[str, Any]) -> Source:
     """Several paths as one source; nothing is added to the steps."""
-    from rlds2buf.pipeline.mixture import MixtureSource
-
     if name is None:
         found = {entry.name: path for path in reversed(paths) for entry in [_choose(path, None)[0]]}
         if len(found) > 1:
@@ -151,27 +310,24 @@ def _one_after_another(paths: Sequence[Any], name: str | None, options: dict[str
 def _transformed(source: Source, changes: dict[str, Any]) -> Source:
     if not changes:
         return source
-    from rlds2buf.pipeline.transformed_source import TransformedSource
-
     check_types(Transformation, changes)
     changed = TransformedSource(source, **changes)
     return changed if changed.does_something else source
 
 
-def _changes(cls: type[Any], options: dict[str, Any]) -> dict[str, Any]:
+def _changes(entry: Format, options: dict[str, Any]) -> dict[str, Any]:
     """Take out of `options` what is done to the episodes of any format; what the format does itself stays in."""
-    own = _keywords(cls)
-    if "columns" in own and options.get("map") is not None and "columns" not in options:
+    if "columns" in entry.takes and options.get("map") is not None and "columns" not in options:
         options["columns"] = options.pop("map")
     changes = {name: options.pop(name) for name in OPTIONS if name in options}
-    if "reward_shift" in own and "reward_shift" in changes and not changes.keys() & {"map", "alignment"}:
+    if "reward_shift" in entry.takes and "reward_shift" in changes and not changes.keys() & {"map", "alignment"}:
         options["reward_shift"] = changes.pop("reward_shift")  # the same, and batches stay fast
     return changes
 
 
-def _may_be_absent(cls: type[Any], changes: dict[str, Any]) -> list[str]:
+def _may_be_absent(entry: Format, changes: dict[str, Any]) -> list[str]:
     """The fields without which a log is no log, unless they are dropped; `changes` then has a list of what is."""
-    if "optional" not in _keywords(cls) or not changes.get("drop"):
+    if "optional" not in entry.takes or not changes.get("drop"):
         return []
     dropped = changes["drop"]
     changes["drop"] = [dropped] if isinstance(dropped, str) else list(dropped)
@@ -182,36 +338,43 @@ def _has(source: Source, name: str) -> bool:
     return getattr(source.spec, name) is not None
 
 
-def _choose(uri: Any, name: str | None) -> tuple[Format | ObjectFormat, Any]:
+def _choose(uri: Any, name: str | None) -> tuple[Format, Any]:
     """The format, and what its source is to be made from."""
-    entries: list[Format | ObjectFormat] = [*FORMATS, *OBJECTS, *SCHEMES.values()]
-    every = {entry.name: entry for entry in entries}
-    if name is not None and name not in every:
-        raise ValueError(f"unknown format {name!r}; it is one of {', '.join(sorted(every))}")
+    named = None if name is None else registry.by_name(name)
+    if name is not None and (named is None or named.source is None):
+        raise ValueError(f"unknown format {name!r}; it is one of {', '.join(registry.source_names())}")
     if isinstance(uri, str) and (match := _SCHEME.match(uri)):
         scheme = match[1].lower()
-        if scheme not in SCHEMES:
-            raise SourceError(f"{uri}: {scheme}:// is not read; name a local path ({', '.join(SCHEMES)}:// is known)")
-        return SCHEMES[scheme], uri
+        entry = registry.find_scheme(scheme)
+        if entry is None:
+            known = ", ".join(registry.schemes())
+            raise SourceError(f"{uri}: {scheme}:// is not read; name a local path ({known}:// is known)")
+        return entry, uri
     if isinstance(uri, str | os.PathLike):
-        return _of_path(uri, None if name is None else every[name])
-    if name is not None and isinstance(every[name], Format):
-        raise TypeError(f"{every[name].what} is read from a path, got {type(uri).__name__}")
-    for entry in OBJECTS:
-        if entry.name == name or (name is None and entry.fits(uri)):
-            return entry, uri
-    raise TypeError(
-        "a source is a path or a list of paths, an address, a tf.data.Dataset, a dict of arrays, or a list of "
-        "episodes, of lists of step dicts or of dicts of arrays, "
-        f"got {type(uri).__name__}"
-    )
+        return _of_path(uri, named)
+    if named is not None and named.is_path:
+        raise TypeError(f"{named.what} is read from a path, got {type(uri).__name__}")
+    failed: list[str] = []
+    entry = registry.find_object(uri, failed) if named is None or named.fits_object is None else named
+    if entry is None:
+        raise TypeError(
+            "a source is a path or a list of paths, an address, a tf.data.Dataset, a dict of arrays, or a list of "
+            "episodes, of lists of step dicts or of dicts of arrays, "
+            f"got {type(uri).__name__}{_also(failed)}"
+        )
+    return entry, uri
 
 
-def _of_path(uri: str | os.PathLike[str], chosen: Format | ObjectFormat | None) -> tuple[Format, Path]:
+def _also(failed: Sequence[str]) -> str:
+    """What to say of plug-ins that could not be asked."""
+    return "".join(f"; {text}" for text in failed)
+
+
+def _of_path(uri: str | os.PathLike[str], chosen: Format | None) -> tuple[Format, Path]:
     if not os.fspath(uri):
         raise SourceNotFound("an empty name is no dataset's")
     path = Path(os.path.expanduser(os.fspath(uri)))
-    if isinstance(chosen, ObjectFormat):
+    if chosen is not None and not chosen.is_path:
         raise TypeError(f"{chosen.what} is not read from a path")
     return chosen or _by_looking(path), path
 
@@ -220,18 +383,18 @@ def _by_looking(path: Path) -> Format:
     look = Look(path)
     if not look.exists:
         raise SourceNotFound(f"{path}: no such file or directory{_neighbour(path)}")
+    failed: list[str] = []
     try:
-        if entry := _fitting(look):
+        if entry := registry.find(look, failed):
             return entry
-        for refusal in REFUSALS:
-            if refusal.fits(look):
-                raise SourceFormatError(f"{path}: {refusal.why(look)}")
+        if why := registry.refusal(look):
+            raise SourceFormatError(f"{path}: {why}{_also(failed)}")
         inside = list(itertools.islice(_datasets(look), _MAX_INSIDE))
         if inside:
             what = "a folder of several datasets; name one of them" if len(inside) > 1 else "a folder; name the dataset"
             more = f" and {len(inside) - _MAX_LISTED} more" if len(inside) > _MAX_LISTED else ""
-            raise SourceFormatError(f"{path}: {what}: {', '.join(inside[:_MAX_LISTED])}{more}")
-        found = f"found {look.describe()}{closest(look)}; format= overrides detection"
+            raise SourceFormatError(f"{path}: {what}: {', '.join(inside[:_MAX_LISTED])}{more}{_also(failed)}")
+        found = f"found {look.describe()}{registry.closest(look)}; format= overrides detection{_also(failed)}"
         raise SourceFormatError(f"{path}: not a recognised dataset: {found}")
     except Rlds2bufError:
         raise
@@ -246,15 +409,11 @@ def _datasets(look: Look, depth: int = _MAX_DEPTH, before: str = "") -> Iterator
     """
     for name in look.names[:_MAX_INSIDE]:
         child = look.inside(name)
-        found = _fitting(child)
+        found = registry.find(child, [])
         if found is not None and not (found.by_name and before):
             yield f"{before}{name}"
         elif depth > 1 and child.is_folder and not child.path.is_symlink():
             yield from _datasets(child, depth - 1, f"{before}{name}/")
-
-
-def _fitting(look: Look) -> Format | None:
-    return next((entry for entry in FORMATS if entry.fits(look)), None)
 
 
 def _neighbour(path: Path) -> str:
@@ -265,29 +424,18 @@ def _neighbour(path: Path) -> str:
     return f"; is it {path.parent / near[0]}?" if near else ""
 
 
-def _load(entry: Format | ObjectFormat) -> type[Any]:
-    module = f"rlds2buf.{entry.module}"
-    try:
-        found: type[Any] = getattr(importlib.import_module(module), entry.cls)
-    except ModuleNotFoundError as cause:
-        if cause.name != module:
-            raise
-        raise SourceError(f"{entry.what} is not read by this version of rlds2buf") from cause
-    return found
-
-
-def _check_options(entry: Format | ObjectFormat, cls: type[Any], options: dict[str, Any]) -> None:
-    parameters = inspect.signature(cls).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return
-    known = _keywords(cls) - {_BUDGET}
-    unknown = sorted(set(options) - known)
-    if unknown:
-        offered = ", ".join(sorted(known - {"split", "optional"})) or "none"
-        raise TypeError(f"{entry.what} takes no option {unknown[0]!r}; its options: {offered}")
+def _check_options(entry: Format, cls: Any, options: dict[str, Any]) -> None:
+    hidden = ["split"] * entry.has_splits + ["optional"] * ("optional" in entry.takes)
+    _check_known(entry.what, registry.source_options(entry), options, hidden)
     check_types(cls, options)
 
 
-def _keywords(cls: type[Any]) -> set[str]:
-    parameters = inspect.signature(cls).parameters.values()
-    return {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+def _check_known(what: str, known: Sequence[Option] | None, options: Mapping[str, Any], hidden: Sequence[str]) -> None:
+    """Raise for an option that is neither known nor among the `hidden` ones, which come from elsewhere."""
+    if known is None:
+        return
+    names = {option.name for option in known} - set(hidden)
+    unknown = sorted(options.keys() - names - set(hidden))
+    if unknown:
+        offered = ", ".join(sorted(names)) or "none"
+        raise TypeError(f"{what} takes no option {unknown[0]!r}; its options: {offered}")

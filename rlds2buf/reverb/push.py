@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlds2buf.core import shown
-from rlds2buf.core.options import check_types
 from rlds2buf.errors import tell, told
 from rlds2buf.formats.reverb.checkpoint_sink import ReverbCheckpointSink
-from rlds2buf.formats.reverb.patterns.make import PATTERN_OPTIONS, make_pattern
+from rlds2buf.formats.reverb.patterns.make import make_pattern
 from rlds2buf.formats.reverb.patterns.priorities import Priority
 from rlds2buf.formats.reverb.protocol.insert_stream import ServerRestarted
 from rlds2buf.formats.reverb.table_sink import ReverbTableSink, ServerCount
@@ -23,7 +22,7 @@ from rlds2buf.io.source import Source
 from rlds2buf.pipeline.conversion import ConvertReport, convert
 from rlds2buf.pipeline.opening import open_source
 
-__all__ = ["PushReport", "checkpoint_sink", "push", "write_checkpoint"]
+__all__ = ["PushReport", "push", "write_checkpoint"]
 
 MAX_RESTARTS = 3
 
@@ -236,7 +235,9 @@ def write_checkpoint(
         path: the folder to make, for ``DefaultCheckpointer(path)``.
         table: the table's settings, or just its name.
         on_invalid, final_transition, allow_nonfinite, progress: as in :func:`rlds2buf.convert`.
-        options: as for :func:`checkpoint_sink`.
+        options: as :class:`~rlds2buf.formats.reverb.checkpoint_sink.ReverbCheckpointSink` takes them: ``pattern``,
+            ``priority``, ``chunk_length``, ``overwrite``, the pattern's (``sequence_length``, ``n_step``, ...), and
+            where `table` is a name TableSpec's (``max_size``, ``sampler``, ...).
 
     Raises:
         SnapshotExists: the folder is there already.
@@ -245,50 +246,11 @@ def write_checkpoint(
     """
     return convert(
         source,
-        checkpoint_sink(path, table, **options),
+        ReverbCheckpointSink(path, table, **options),
         on_invalid=on_invalid,
         final_transition=final_transition,
         allow_nonfinite=allow_nonfinite,
         progress=progress,
-    )
-
-
-def checkpoint_sink(
-    path: str | os.PathLike[str],
-    table: TableSpec | str = "replay",
-    *,
-    pattern: str = "trajectory",
-    priority: Priority = 1.0,
-    chunk_length: int | None = None,
-    overwrite: bool = False,
-    **options: Any,
-) -> ReverbCheckpointSink:
-    """Where :func:`write_checkpoint` writes to, for :func:`rlds2buf.convert`.
-
-    Args:
-        path: the folder to make.
-        table: the table's settings (:class:`~rlds2buf.formats.reverb.table_spec.TableSpec`), or just its name.
-        pattern, priority, chunk_length: as for :func:`push`.
-        overwrite: replace what is there, once the new one is whole.
-        options: the pattern's (``sequence_length``, ``n_step``, ...), and TableSpec's (``max_size``,
-            ``sampler``, ...) where `table` is a name.
-
-    Raises:
-        ValueError: an unknown option, or one out of range.
-    """
-    if not isinstance(table, TableSpec | str):
-        raise TypeError(f"table must be a name or a TableSpec, got {table!r}")
-    check_types(checkpoint_sink, {"pattern": pattern, "chunk_length": chunk_length})
-    check_types(push, options)  # a pattern's
-    check_types(TableSpec, options)
-    shape = {name: options.pop(name) for name in PATTERN_OPTIONS if name in options}
-    if isinstance(table, str):
-        names = [field.name for field in dataclasses.fields(TableSpec) if field.name in options]
-        table = TableSpec(table, **{name: options.pop(name) for name in names})
-    if options:
-        raise ValueError(f"{', '.join(options)}: no option of a table or of its items")
-    return ReverbCheckpointSink(
-        path, table, make_pattern(pattern, **shape), priority=priority, chunk_length=chunk_length, overwrite=overwrite
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import rlds2buf
 from rlds2buf.cli.main import cli
-from rlds2buf.formats.registry import FORMATS
+from rlds2buf.formats.registry import BUILT_IN
 from tests.cli.run import run
 from tests.made import MADE
 
@@ -36,8 +36,9 @@ class TestHelp:
         ):
             assert code in " ".join(out.split())
         assert "optional package" in out
-        for entry in FORMATS:
-            assert f"  {entry.name} " in out and entry.what in out
+        for entry in BUILT_IN:
+            if entry.is_path:
+                assert f"  {entry.name} " in out and entry.what in out
         commands = out.partition("Commands:")[2].partition("What SRC may be")[0]
         assert "..." not in commands
 

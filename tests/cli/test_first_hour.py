@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,9 @@ import rlds2buf
 from rlds2buf.cli import convert as convert_command
 from rlds2buf.cli import wording
 from rlds2buf.cli.main import cli
-from rlds2buf.formats.registry import FORMATS, SCHEMES
+from rlds2buf.formats.registry import BUILT_IN, source_options
 from rlds2buf.formats.rlds.sink import RldsDirSink
 from rlds2buf.pipeline.conversion import ConvertReport
-from rlds2buf.pipeline.opening import _load
 from tests.cli.run import run
 
 Capture = pytest.CaptureFixture[str]
@@ -152,7 +150,7 @@ class TestTheWayOut:
         assert set(wording.SPELT.values()) <= set().union(*known.values())
         for command, names in wording.OWN.items():
             assert {f"--{name.replace('_', '-')}" for name in names} <= known[command]
-        taken = {name for entry in (*FORMATS, *SCHEMES.values()) for name in inspect.signature(_load(entry)).parameters}
+        taken = {option.name for entry in BUILT_IN if entry.source for option in source_options(entry) or []}
         assert set(wording.READER_OPTIONS) <= taken
 
     def test_a_report_says_that_it_resumed(self, capsys: Capture) -> None:

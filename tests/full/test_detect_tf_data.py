@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from rlds2buf.formats.registry import OBJECTS
+from rlds2buf.formats.registry import find_object
 
 STEPS = {"observation": [[0.0], [1.0]], "action": [0, 1]}
 
 
 def name_of(value: object) -> str:
-    return next(entry.name for entry in OBJECTS if entry.fits(value))
+    found = find_object(value, [])
+    assert found is not None
+    return found.name
 
 
 def test_every_kind_of_dataset() -> None:

@@ -14,7 +14,7 @@ from rlds2buf import Episode, EpisodeBatch, NotEnoughItems, SnapshotError, Snaps
 from rlds2buf.formats.buffer.sink import BufferFolderSink, BufferSink
 from rlds2buf.formats.memory.sink import MemorySink
 from rlds2buf.io.sink import Sink
-from rlds2buf.pipeline.sink_opening import open_sink
+from rlds2buf.pipeline.opening import open_sink
 from tests.buffers.numbered import SPEC, episode
 from tests.contracts.sink import PROVENANCE, SinkContract, numbers
 

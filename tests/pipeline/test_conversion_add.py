@@ -81,7 +81,7 @@ def test_what_is_recorded(tmp_path: Path) -> None:
 
 def test_resuming_with_other_columns_is_refused(tmp_path: Path) -> None:
 
-    from rlds2buf.pipeline.sink_opening import open_sink
+    from rlds2buf.pipeline.opening import open_sink
 
     sink = open_sink(tmp_path / "out", resume=True)
     spec = rlds2buf.spec_of(episodes(1)[0])

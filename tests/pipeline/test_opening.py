@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import importlib
+import inspect
 import json
 import os
 import pickle
@@ -20,11 +20,12 @@ import pytest
 
 import rlds2buf
 from rlds2buf import Episode, SourceError, SourceFormatError, SourceNotFound, open_source
-from rlds2buf.formats import registry as formats
+from rlds2buf.formats import registry
 from rlds2buf.formats.d4rl.source import D4rlHdf5Source
 from rlds2buf.formats.memory.source import MemorySource
 from rlds2buf.formats.minari.source import MinariDirSource
 from rlds2buf.formats.rlds.source import RldsDirSource
+from rlds2buf.io.sink import Sink
 from rlds2buf.io.source import Source
 from tests.data import D4RL, DATA, MINARI
 from tests.made import BOTH, MADE
@@ -154,11 +155,17 @@ class TestUsage:
             open_source(uri)
 
     def test_every_entry_names_itself_as_its_source_does(self) -> None:
-        names = [entry.name for entry in formats.FORMATS]
+        names = [entry.name for entry in registry.BUILT_IN]
         assert len(set(names)) == len(names) and {"rlds", "minari", "d4rl"} <= set(names)
-        for entry in formats.FORMATS:
-            cls = getattr(importlib.import_module(f"rlds2buf.{entry.module}"), entry.cls)
-            assert issubclass(cls, Source) and cls.format == entry.name
+        for entry in registry.BUILT_IN:
+            if entry.source is not None:
+                cls = registry.source_class(entry)
+                assert isinstance(cls, type) and issubclass(cls, Source) and cls.format == entry.name
+                taken = set(inspect.signature(cls).parameters)
+                passed = {"budget", "columns", "optional", "reward_shift"}
+                assert taken & passed == set(entry.takes) and ("split" in taken) == entry.has_splits
+            if entry.sink is not None:
+                assert issubclass(registry.sink_class(entry), Sink)
 
 
 def make(path: Path, content: Any) -> Path:

@@ -11,11 +11,10 @@ import pytest
 
 import rlds2buf
 from rlds2buf import Episode, convert, load_buffer, make_circular, open_source, spec_of
-from rlds2buf.formats.registry import FORMATS
+from rlds2buf.formats.registry import BUILT_IN
+from rlds2buf.formats.reverb.checkpoint_sink import ReverbCheckpointSink
 from rlds2buf.formats.reverb.push_journal import Journal
-from rlds2buf.pipeline.sink_opening import KINDS
-from rlds2buf.pipeline.targets import kind_of
-from rlds2buf.reverb.push import checkpoint_sink
+from rlds2buf.pipeline.opening import format_of_target
 from tests.cli.run import run
 
 EPISODE = Episode(
@@ -25,8 +24,8 @@ EPISODE = Episode(
     discount=np.ones(4, np.float32),
     is_terminal=[False, False, False, True],
 )
-WRITTEN = {suffix for kind in KINDS.values() for suffix in kind.suffixes}
-NOT_WRITTEN = sorted({suffix for entry in FORMATS for suffix in entry.suffixes} - WRITTEN)
+WRITTEN = {suffix for entry in BUILT_IN for suffix in entry.target_suffixes}
+NOT_WRITTEN = sorted({suffix for entry in BUILT_IN for suffix in entry.suffixes} - WRITTEN)
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +68,7 @@ def test_what_is_asked_for_is_written_whatever_the_name(name: str, capsys: pytes
 
 @pytest.mark.parametrize("name", ["hopper-v2.1", "run.5", ".hidden", "folder.hdf5/", "a.b/c"])
 def test_other_names_are_buffers(name: str) -> None:
-    assert kind_of(name) == "buffer"
+    assert format_of_target(name).name == "buffer"
     convert([EPISODE], name)
     assert len(load_buffer(name)) == 3
 
@@ -92,7 +91,7 @@ def test_an_address_is_refused(here: Path, name: str, to: list[str], capsys: pyt
         lambda path: convert([EPISODE], path, to="buffer"),
         lambda path: make_circular(spec_of(EPISODE), 10).save(path),
         lambda path: make_circular(spec_of(EPISODE), 10, directory=path),
-        checkpoint_sink,
+        ReverbCheckpointSink,
         lambda path: rlds2buf.write_checkpoint([EPISODE], path),
         lambda path: Journal(path, {}, 1),
     ],

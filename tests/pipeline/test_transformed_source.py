@@ -21,6 +21,7 @@ from rlds2buf.core import nest
 from rlds2buf.core.hashing import unit_interval
 from rlds2buf.formats.d4rl.source import D4rlHdf5Source
 from rlds2buf.formats.memory.source import MemorySource
+from rlds2buf.io.format import Format
 from rlds2buf.io.source import Source
 from rlds2buf.pipeline.transformed_source import TransformedSource
 from rlds2buf.transform.facts import episode_return
@@ -228,13 +229,11 @@ class TestOpening:
     def test_a_log_s_columns_are_named_by_map(self) -> None:
         from rlds2buf.pipeline.opening import _changes
 
-        class Log:
-            def __init__(self, path: str, *, columns: Any = None) -> None: ...
-
+        log = Format("log", "a log", takes=["columns"])
         options: dict[str, Any] = {"map": {"reward": "r"}, "drop": ["note"]}
-        assert _changes(Log, options) == {"drop": ["note"]} and options == {"columns": {"reward": "r"}}
+        assert _changes(log, options) == {"drop": ["note"]} and options == {"columns": {"reward": "r"}}
         both: dict[str, Any] = {"map": {"reward": "extras/r"}, "columns": {"extras/r": "r"}}
-        assert _changes(Log, both) == {"map": {"reward": "extras/r"}} and both == {"columns": {"extras/r": "r"}}
+        assert _changes(log, both) == {"map": {"reward": "extras/r"}} and both == {"columns": {"extras/r": "r"}}
 
     def test_formats_without_columns_do_not_take_them(self) -> None:
         with pytest.raises(TypeError, match="no option 'columns'"):

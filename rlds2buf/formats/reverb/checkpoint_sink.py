@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import os
 import time
@@ -14,14 +15,15 @@ import numpy as np
 
 from rlds2buf.codecs.tfrecord.frames import frame
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.options import check_types
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SinkError
 from rlds2buf.files.local_path import refuse_address
 from rlds2buf.files.partial import PartialFolder
 from rlds2buf.formats.reverb.item_keys import KeyMaker
 from rlds2buf.formats.reverb.patterns.base import Pattern
+from rlds2buf.formats.reverb.patterns.make import PATTERN_OPTIONS, make_pattern
 from rlds2buf.formats.reverb.patterns.priorities import Priority, check_priority, priorities_of
-from rlds2buf.formats.reverb.patterns.trajectories import TrajectoryPattern
 from rlds2buf.formats.reverb.protocol.insert_stream import Request
 from rlds2buf.formats.reverb.protocol.item_encoder import ItemEncoder, split_items
 from rlds2buf.formats.reverb.protocol.signature import encode_signature
@@ -37,6 +39,21 @@ FILES: Final = ("tables.tfrecord", "items.tfrecord", "chunks.tfrecord")
 _BUFFER: Final = 1 << 20
 
 
+def _table(given: TableSpec | str, options: dict[str, Any]) -> TableSpec:
+    if isinstance(given, TableSpec):
+        return given
+    if not isinstance(given, str):
+        raise TypeError(f"table must be a name or a TableSpec, got {given!r}")
+    names = [field.name for field in dataclasses.fields(TableSpec) if field.name in options]
+    return TableSpec(given, **{name: options.pop(name) for name in names})
+
+
+def _pattern(given: Pattern | str, options: dict[str, Any]) -> Pattern:
+    if isinstance(given, Pattern):
+        return given
+    return make_pattern(given, **{name: options.pop(name) for name in PATTERN_OPTIONS if name in options})
+
+
 class ReverbCheckpointSink(Sink):
     """Writes ``PATH/TIME/{tables,items,chunks}.tfrecord`` and ``DONE``, as a Reverb server does.
 
@@ -46,32 +63,43 @@ class ReverbCheckpointSink(Sink):
 
     Args:
         path: the checkpointer's folder; unless it is to be replaced, it must not be there, or hold nothing.
-        table: the table's settings; its `max_size` None stands for as many items as are written.
-        pattern: what items an episode becomes.
-        priority, chunk_length: as for :class:`~rlds2buf.formats.reverb.table_sink.ReverbTableSink`.
+        table: the table's name; or its settings, whose `max_size` None stands for as many items as are written.
+        pattern: what items an episode becomes: ``"trajectory"``, ``"transition"`` or ``"episode"``; or a Pattern.
+        priority: of the items: a number; the name of a step field (``"extras/priority"``), read at each item's
+            first row; or a function of all items of an episode that gives one number each.
+        chunk_length: steps per chunk; None: 16 small steps, fewer where steps are large.
         overwrite: replace the checkpoints that are there, once the new one is whole.
+        options: of the pattern, where that is a name (:func:`~rlds2buf.formats.reverb.patterns.make.make_pattern`), and
+            of the table (:class:`~rlds2buf.formats.reverb.table_spec.TableSpec`), likewise.
 
     Raises:
-        ValueError: an argument is out of range.
+        ValueError: an argument is unknown or out of range.
+        TypeError: an argument is of the wrong type.
 
     >>> ReverbCheckpointSink("seed", TableSpec("replay"))
     <ReverbCheckpointSink seed>
     """
 
+    options_for = (make_pattern, TableSpec)
+
     def __init__(
         self,
         path: str | os.PathLike[str],
         table: TableSpec | str = "replay",
-        pattern: Pattern | None = None,
+        pattern: Pattern | str = "trajectory",
         *,
         priority: Priority = 1.0,
         chunk_length: int | None = None,
         overwrite: bool = False,
+        **options: Any,
     ) -> None:
         refuse_address(path)
         self.name = os.fspath(path)
-        self.table = TableSpec(table) if isinstance(table, str) else table
-        self.pattern = TrajectoryPattern() if pattern is None else pattern
+        check_types(ReverbCheckpointSink, {"chunk_length": chunk_length, **options})
+        self.table = _table(table, options)
+        self.pattern = _pattern(pattern, options)
+        if options:
+            raise ValueError(f"{', '.join(options)}: no option of a table or of its items")
         check_priority(priority, self.pattern)
         if chunk_length is not None and chunk_length < 1:
             raise ValueError(f"chunk_length must be at least 1, got {chunk_length}")

@@ -22,7 +22,7 @@ from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.formats.minari.sink import MinariDirSink
 from rlds2buf.formats.minari.spaces import TextRange, space_json, space_specs
 from rlds2buf.io.sink import Sink
-from rlds2buf.pipeline.sink_opening import open_sink
+from rlds2buf.pipeline.opening import open_sink
 from tests.contracts.sink import PROVENANCE, SinkContract
 from tests.differences import assert_only_lost
 

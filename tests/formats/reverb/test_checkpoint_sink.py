@@ -14,7 +14,7 @@ from rlds2buf.formats.reverb.checkpoint_sink import ReverbCheckpointSink
 from rlds2buf.formats.reverb.patterns.make import make_pattern
 from rlds2buf.formats.reverb.table_spec import TableSpec
 from rlds2buf.io.sink import Sink
-from rlds2buf.pipeline.sink_opening import open_sink
+from rlds2buf.pipeline.opening import open_sink
 from tests.buffers.numbered import episode
 from tests.contracts.sink import SinkContract
 from tests.contracts.source import MakeSource, SourceContract

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Sequence
+
 from rlds2buf.formats.reverb.patterns.base import Pattern
 from rlds2buf.formats.reverb.patterns.trajectories import EpisodePattern, TrajectoryPattern
 from rlds2buf.formats.reverb.patterns.transitions import TransitionPattern
@@ -9,19 +12,6 @@ from rlds2buf.formats.reverb.patterns.transitions import TransitionPattern
 __all__ = ["PATTERNS", "PATTERN_OPTIONS", "make_pattern"]
 
 PATTERNS = ("trajectory", "transition", "episode")
-PATTERN_OPTIONS = (
-    "sequence_length",
-    "stride",
-    "pad",
-    "tile",
-    "cross_episodes",
-    "terminal_discount",
-    "policy_info",
-    "n_step",
-    "gamma",
-    "extras",
-)
-"""What :func:`make_pattern` takes beside the kind."""
 
 
 def make_pattern(
@@ -36,9 +26,21 @@ def make_pattern(
     policy_info: str | None = None,
     n_step: int = 1,
     gamma: float = 1.0,
-    extras: tuple[str, ...] = (),
+    extras: Sequence[str] = (),
 ) -> Pattern:
-    """The pattern of that kind: ``"trajectory"``, ``"transition"`` or ``"episode"``.
+    """The pattern of that kind.
+
+    Args:
+        kind: ``"trajectory"``; ``"transition"``: Acme's Transition; or ``"episode"``: one item per episode.
+        sequence_length, stride: frames per trajectory, and between the starts of trajectories.
+        pad, tile, cross_episodes: for trajectories at the end of episodes: fill episodes shorter than one, begin one
+            at every later frame too, let them run over episode borders
+            (:class:`~rlds2buf.formats.reverb.patterns.trajectories.TrajectoryPattern`).
+        terminal_discount: which frame of a terminated episode has discount 0: ``"transition"``, the one into the end,
+            or ``"boundary"``, the last, as TF-Agents' util has it.
+        policy_info: the extra step field that becomes a trajectory's ``policy_info``.
+        n_step, gamma: steps per transition, and their discount.
+        extras: the extra step fields that transitions carry.
 
     Raises:
         ValueError: another kind, or an argument out of range.
@@ -57,7 +59,11 @@ def make_pattern(
             policy_info=policy_info,
         )
     if kind == "transition":
-        return TransitionPattern(n_step=n_step, gamma=gamma, extras=extras)
+        return TransitionPattern(n_step=n_step, gamma=gamma, extras=tuple(extras))
     if kind == "episode":
         return EpisodePattern(terminal_discount=terminal_discount, policy_info=policy_info)
     raise ValueError(f"pattern must be 'trajectory', 'transition' or 'episode', got {kind!r}")
+
+
+PATTERN_OPTIONS = tuple(inspect.signature(make_pattern).parameters)[1:]
+"""What :func:`make_pattern` takes beside the kind."""
