@@ -63,7 +63,7 @@ def test_a_users_program_sees_the_real_types(tmp_path: Path) -> None:
     pytest.importorskip("mypy")  # in the environment that lints
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    how = ["--strict", "--config-file=", f"--cache-dir={tmp_path / 'cache'}", "--python-version=3.10"]
+    how = ["--strict", "--config-file=", f"--cache-dir={ROOT / '.cache' / 'mypy'}", "--python-version=3.10"]
     done = subprocess.run(
         [sys.executable, "-m", "mypy", *how, program], cwd=ROOT, capture_output=True, text=True, timeout=280
     )

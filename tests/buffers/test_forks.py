@@ -37,9 +37,9 @@ def in_forks(work, count=2):
 """
 
 
-def run(code: str) -> Any:
+def run(code: str, *arguments: str) -> Any:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", START + code],
+        [sys.executable, "-W", "ignore", "-c", START + code, *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -69,12 +69,26 @@ DRAWS = {
 }
 
 
+EACH = """
+def drawn(code):
+    names = dict(globals())
+    exec(code, names)
+    draw = names["draw"]
+    return [*in_forks(draw), draw(), *in_forks(lambda: in_forks(draw))]
+
+print(json.dumps({kind: drawn(code) for kind, code in json.loads(sys.argv[1]).items()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def twice() -> list[dict[str, Any]]:
+    """What each kind draws in two processes: in two children, the parent, and their children's children."""
+    return [run(EACH, json.dumps(DRAWS)) for _ in range(2)]
+
+
 @pytest.mark.parametrize("kind", DRAWS)
-def test_children_draw_apart_and_runs_repeat(kind: str) -> None:
-    code = (
-        DRAWS[kind] + "\nforks = in_forks(draw)\nprint(json.dumps([*forks, draw(), *in_forks(lambda: in_forks(draw))]))"
-    )
-    first, again = run(code), run(code)
+def test_children_draw_apart_and_runs_repeat(kind: str, twice: list[dict[str, Any]]) -> None:
+    first, again = (found[kind] for found in twice)
     everyone = [*first[:3], *first[3], *first[4]]
     assert len({str(keys) for keys in everyone}) == 7
     assert (first == again) is (kind != "none")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -20,9 +21,9 @@ def test_both_ways_learn() -> None:
         "--adding",
         "--json",
     ]
-    run = subprocess.run(
-        command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False
-    )
+    # Its matrices are small: threads would only wait for each other.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout)["6"]
     assert set(found) == {"sampling", "adding", "without"}

@@ -45,26 +45,41 @@ def run(*command: object, cwd: Path) -> str:
 
 
 class Environment:
-    """A virtual environment of its own with these packages; made by uv, which is quick, or by venv and pip."""
+    """A virtual environment of its own; made by uv, which is quick, or by venv and pip."""
 
-    def __init__(self, folder: Path, *packages: object) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.bin = folder / "bin"
-        uv = next(
+        self._uv = next(
             (path for path in (ROOT / ".venv/tools/bin/uv", shutil.which("uv")) if path and Path(path).exists()), None
         )
-        if uv is None:
+        if self._uv is None:
             run(sys.executable, "-m", "venv", folder, cwd=folder.parent)
-            run(self.bin / "python", "-m", "pip", "install", "--quiet", *packages, cwd=folder.parent)
         else:
-            run(uv, "venv", "--quiet", "--python", sys.executable, folder, cwd=folder.parent)
-            run(uv, "pip", "install", "--quiet", "--python", self.bin / "python", *packages, cwd=folder.parent)
+            run(self._uv, "venv", "--quiet", "--python", sys.executable, folder, cwd=folder.parent)
+
+    def install(self, package: object) -> None:
+        """A package and what it needs; into what is there."""
+        python = self.bin / "python"
+        if self._uv is None:
+            run(python, "-m", "pip", "install", "--quiet", package, cwd=self.folder.parent)
+        else:
+            run(self._uv, "pip", "install", "--quiet", "--python", python, package, cwd=self.folder.parent)
+
+    def remove(self, name: str) -> None:
+        python = self.bin / "python"
+        if self._uv is None:
+            run(python, "-m", "pip", "uninstall", "--quiet", "--yes", name, cwd=self.folder.parent)
+        else:
+            run(self._uv, "pip", "uninstall", "--quiet", "--python", python, name, cwd=self.folder.parent)
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The source distribution of this tree, unpacked too, and the wheel that is built from it alone."""
     folder = tmp_path_factory.mktemp("packages")
-    environment = Environment(folder / "build", "setuptools>=77")
+    environment = Environment(folder / "build")
+    environment.install("setuptools>=77")
     ours = ("rlds2buf", "tests", "scripts", ".ci")
     for name in ours:
         shutil.copytree(ROOT / name, folder / "tree" / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -129,11 +144,18 @@ def test_the_wheel_holds_the_package_and_says_what_it_is(built: dict[str, Path])
     assert told.get_all("Project-URL") is None and told["Home-page"] is None
 
 
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """Where there is nothing but what an installation of ours has brought."""
+    return Environment(tmp_path_factory.mktemp("bare") / "environment")
+
+
 @pytest.mark.parametrize("kind", ["sdist", "wheel"])
 def test_installed_where_nothing_else_is_it_does_the_main_job(
-    kind: str, built: dict[str, Path], tmp_path: Path
+    kind: str, built: dict[str, Path], bare: Environment, tmp_path: Path
 ) -> None:
-    environment = Environment(tmp_path / "environment", built[kind])
+    environment = bare
+    environment.install(built[kind])
     command = environment.bin / "rlds2buf"
     run(environment.bin / "python", "-c", LOG, cwd=tmp_path)
 
@@ -146,4 +168,5 @@ def test_installed_where_nothing_else_is_it_does_the_main_job(
     assert batch["batch_size"] == 64 and batch["fields"]["observation"]["type"] == "float32[64, 2]"
     assert batch["fields"]["steps"]["max"] == 3
     where = run(environment.bin / "python", "-c", "import rlds2buf; print(rlds2buf.__file__)", cwd=tmp_path)
-    assert Path(where.strip()).is_relative_to(tmp_path / "environment")
+    assert Path(where.strip()).is_relative_to(environment.folder)
+    environment.remove("rlds2buf")
