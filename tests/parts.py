@@ -10,10 +10,11 @@ from __future__ import annotations
 import sys
 
 ONCE = """
-    -tests/buffers/test_blobs_machine.py -tests/buffers/test_blobs_threads.py -tests/buffers/test_circular_machine.py
-    -tests/buffers/test_durability.py -tests/buffers/test_interrupted.py -tests/buffers/test_reservoir_fairness.py
-    -tests/buffers/test_repro_her.py -tests/buffers/test_threads.py -tests/kernels/test_compiled.py
-    -tests/formats/test_mutated_metadata.py
+    -tests/buffers/contents/test_circular_machine.py -tests/buffers/contents/test_reservoir_fairness.py
+    -tests/buffers/disk/test_durability.py -tests/buffers/disk/test_interrupted.py
+    -tests/buffers/rows/test_blobs_machine.py -tests/buffers/rows/test_blobs_threads.py
+    -tests/buffers/test_forks.py -tests/buffers/test_repro_her.py -tests/buffers/test_threads.py
+    -tests/formats/test_mutated_metadata.py -tests/kernels/test_compiled.py
 """
 """Kills, machines, statistics, mutants."""
 

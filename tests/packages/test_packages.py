@@ -117,7 +117,7 @@ def test_the_source_distribution_holds_its_tests_and_they_run(built: dict[str, P
             "pytest",
             "-p",
             "no:cacheprovider",
-            "tests/buffers/test_golden_nstep.py",
+            "tests/buffers/read/test_golden_nstep.py",
             "tests/formats/rlds/test_features.py",
         ],
         cwd=unpacked,

@@ -18,7 +18,7 @@ from typing import Any
 import rlds2buf
 import rlds2buf.pipeline.conversion
 from rlds2buf import SnapshotExists
-from tests.buffers.interrupted import EVENTS, trial
+from tests.buffers.disk.interrupted import EVENTS, trial
 
 OPTIONS: dict[str, Any] = {"num_shards": 3, "val_fraction": 0.2, "name": "data"}
 

@@ -1,6 +1,6 @@
 """Kills a process in the middle of its work, at every step it takes on the file system.
 
-Run as ``python -m tests.buffers.interrupted WORK FOLDER SEED``: prints one JSON object.  Each trial
+Run as ``python -m tests.buffers.disk.interrupted WORK FOLDER SEED``: prints one JSON object.  Each trial
 is a fork that counts the audit events of its own file operations (PEP 578) and sends itself SIGKILL
 before the k-th, for k = 1, 2, ... until the work gets to its end; then further ones that the parent
 kills after a random time.  After every kill the parent looks at what is there.

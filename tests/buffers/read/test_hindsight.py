@@ -13,7 +13,7 @@ import rlds2buf
 from rlds2buf import Episode, GoalMap, NotEnoughItems, ReplayError, StepSpec, Transition
 from tests.buffers.compare import assert_same_nest
 from tests.buffers.frequencies import p_value
-from tests.buffers.test_golden_her import MISS, Columns, check, functions, goals, maps
+from tests.buffers.read.test_golden_her import MISS, Columns, check, functions, goals, maps
 from tests.contracts.buffer import BufferContract
 from tests.data import GOLDEN
 from tests.reference.hindsight import relabel

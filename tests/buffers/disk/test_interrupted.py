@@ -23,7 +23,7 @@ from tests.data import ROOT
 )
 def test_killed_at_every_step(work: str, possible: set[str], tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.buffers.interrupted", work, str(tmp_path / "work"), "1"],
+        [sys.executable, "-m", "tests.buffers.disk.interrupted", work, str(tmp_path / "work"), "1"],
         cwd=ROOT,
         capture_output=True,
         text=True,

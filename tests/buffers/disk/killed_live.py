@@ -1,6 +1,6 @@
 """Kills a process while it changes a buffer in a folder, at random calls of functions.
 
-Run as ``python -m tests.buffers.killed_live KIND FOLDER KILLS SEED``: prints how many kills left the state
+Run as ``python -m tests.buffers.disk.killed_live KIND FOLDER KILLS SEED``: prints how many kills left the state
 of the first save, and of the second.  Every child counts its calls (``sys.setprofile``) and sends itself SIGKILL at one
 of them; then the parent opens the folder, which must be as one of the two was saved, draws included.
 """

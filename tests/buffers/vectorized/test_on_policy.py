@@ -15,7 +15,7 @@ from rlds2buf import FieldSpec, StepSpec, make_on_policy, returns
 from rlds2buf.buffers.vectorized.on_policy import OnPolicyBuffer
 from rlds2buf.buffers.vectorized.rollout import Rollout
 from rlds2buf.errors import MissingDependency, NotEnoughItems, ReplayError, SpecMismatch
-from tests.buffers.rollouts import RAW, SPEC, fill, random_rollout, steps
+from tests.buffers.vectorized.rollouts import RAW, SPEC, fill, random_rollout, steps
 from tests.data import GOLDEN
 
 ONPOLICY = json.loads((GOLDEN / "onpolicy_estimators.json").read_text())

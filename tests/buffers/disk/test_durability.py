@@ -13,7 +13,7 @@ import pytest
 
 import rlds2buf
 from rlds2buf.errors import ReplayError, SinkError, SnapshotCorrupt, SnapshotExists
-from tests.buffers.killed_live import contents
+from tests.buffers.disk.killed_live import contents
 from tests.buffers.numbered import SPEC, episode, transition
 from tests.data import ROOT
 
@@ -49,7 +49,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_last_save_survives_a_kill_at_any_call(kind: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.buffers.killed_live", kind, str(tmp_path), "12", "1"],
+        [sys.executable, "-m", "tests.buffers.disk.killed_live", kind, str(tmp_path), "12", "1"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rlds2buf import make_on_policy, returns
 from rlds2buf.errors import ReplayError
-from tests.buffers.rollouts import HOW, RAW, SPEC, fill, random_rollout, steps
+from tests.buffers.vectorized.rollouts import HOW, RAW, SPEC, fill, random_rollout, steps
 
 
 @pytest.mark.parametrize("estimator", ["gae", "gae-rtg", "vtrace", "plain"])
