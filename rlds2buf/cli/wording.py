@@ -12,7 +12,7 @@ from rlds2buf.cli.source_options import OPTIONS
 
 __all__ = ["OWN", "READER_OPTIONS", "SPELT", "as_options"]
 
-READER_OPTIONS: Final = ("max_episode_steps", "infos", "features", "record", "episode_id", "policy", "consume")
+READER_OPTIONS: Final = tuple("max_episode_steps infos features record episode_id policy consume external".split())
 """Arguments of sources that messages name; on the command line they are given by ``-O``."""
 
 _OTHERS: Final = (
@@ -55,6 +55,8 @@ def as_options(text: str, command: str = "") -> str:
     '--on-invalid repair mends it; -O infos=false leaves these out; --resume goes on'
     >>> as_options("n_step must be at least 1", "sample")
     '--n-step must be at least 1'
+    >>> as_options("infos must be true or false, got 'maybe'")
+    "-O infos must be true or false, got 'maybe'"
     """
     for words, option in _PHRASES.items():
         text = text.replace(words, option)
@@ -64,7 +66,9 @@ def as_options(text: str, command: str = "") -> str:
 
 
 def _subject(name: str, own: Sequence[str]) -> str:
-    return f"--{name.replace('_', '-')}" if name in own else SPELT.get(name, name)
+    if name in own:
+        return f"--{name.replace('_', '-')}"
+    return f"-O {name}" if name in READER_OPTIONS else SPELT.get(name, name)
 
 
 def _as_option(match: re.Match[str]) -> str:

@@ -110,7 +110,8 @@ def _is_space(value: Any) -> bool:
         return True
     children = _children(value)
     if children is not None:
-        return all(map(_is_space, children.values() if isinstance(children, Mapping) else children))
+        inside = list(children.values() if isinstance(children, Mapping) else children)
+        return bool(inside) and all(map(_is_space, inside))  # {} is no space: it may be options
     # Spaces without a fixed shape have these attributes too, as None; so do arrays, which are data.
     return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.ndarray | np.generic)
 

@@ -114,6 +114,9 @@ def test_policies_take_spaces_and_a_default_capacity() -> None:
         "cow": 10_000,
         "dog": 10_000,
     }
+    for spec_or_spaces in (PAIR, dicts):  # options that are none are not an action space without actions
+        alone = rlds2buf.make_multi_agent({"eel": (spec_or_spaces, {})}).policies["eel"]
+        assert alone.spec == rlds2buf.make_circular(spec_or_spaces).spec
     assert buffer.policies["dog"].action_spec == {"b": FieldSpec((), np.int64, values=(1, 2, 3))}
     shards = rlds2buf.make_multi_agent({"ant": PAIR}, num_shards=4)
     assert shards.policies["ant"].capacity == 2_500

@@ -19,7 +19,7 @@ import numpy as np
 import rlds2buf
 from rlds2buf import convert, spec_of
 from tests.campaign.cases import rng_of, wait
-from tests.campaign.kills import KINDS, OUTPUT, episodes
+from tests.campaign.kills import KINDS, OPTIONS, OUTPUT, episodes
 from tests.data import ROOT
 
 __all__ = ["Faults"]
@@ -166,6 +166,7 @@ class Faults:
             "sys.exit(code)\n"
         )
         python = [sys.executable, "-c", script, "convert", str(self._source), str(out), "--to", kind, "--json"]
+        python += [word for name, value in OPTIONS[kind].items() for word in ("-T", f"{name}={value}")]
         command = [*(self._unshare or []), *wrapped, *python] if wrapped and wrapped[0] == "sh" else [*wrapped, *python]
         done = subprocess.run(
             command, env={**os.environ, **environment}, cwd=ROOT, capture_output=True, text=True, timeout=120

@@ -24,7 +24,12 @@ from tests.campaign.cases import rng_of, wait
 
 __all__ = ["Kills"]
 
-KINDS = ("buffer", "rlds", "minari", "d4rl")
+KINDS = ("buffer", "rlds", "minari", "d4rl", "reverb-checkpoint")
+RESUMABLE = KINDS[:4]
+OPTIONS: dict[str, dict[str, str]] = {
+    kind: {"pattern": "episode"} if kind == "reverb-checkpoint" else {} for kind in KINDS
+}
+"""What makes an output of each kind hold episodes."""
 OUTPUT = "out-v0"
 CHECKPOINT_SECONDS = 0.02
 SECONDS = 60.0
@@ -51,9 +56,12 @@ def episodes(count: int, seed: int, rows: int = 20) -> list[Episode]:
 
 
 def tree(path: Path) -> Tree | None:
-    """Every file at a path, or None where nothing is."""
+    """Every file at a path, or None where nothing is; of a Reverb checkpoint, which has times in it, the episodes."""
     if not os.path.lexists(path):
         return None
+    if any(path.glob("*/items.tfrecord")):
+        with rlds2buf.open_source(path) as source:
+            return {str(n): b"".join(leaf.tobytes() for _, leaf in one.flatten()) for n, one in enumerate(source)}
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return {str(file.relative_to(path)): file.read_bytes() for file in files if file.name != "lock"}
 
@@ -112,7 +120,8 @@ class Kills:
             return scenario(rng, Path(place))
 
     def _convert(self, source: Path, target: Path, kind: str, *more: str) -> list[str]:
-        return ["convert", str(source), str(target), "--to", kind, "--json", *more]
+        options = [word for name, value in OPTIONS[kind].items() for word in ("-T", f"{name}={value}")]
+        return ["convert", str(source), str(target), "--to", kind, *options, "--json", *more]
 
     def _command(self, arguments: list[str]) -> int:
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
@@ -182,7 +191,7 @@ class Kills:
 
     def _resumed(self, rng: random.Random, place: Path) -> str:
         """Killed up to five times, with --resume each time: the same bytes as an uninterrupted run's."""
-        kind = rng.choice(KINDS)
+        kind = rng.choice(RESUMABLE)
         command = self._convert(self._source, place / OUTPUT, kind, "--resume")
         kills = 0
         for _ in range(rng.randrange(1, 6)):

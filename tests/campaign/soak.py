@@ -16,7 +16,7 @@ import numpy as np
 import rlds2buf
 from rlds2buf import convert, spec_of
 from tests.campaign.cases import rng_of
-from tests.campaign.kills import KINDS, episodes
+from tests.campaign.kills import KINDS, OPTIONS, episodes
 
 __all__ = ["Soak"]
 
@@ -71,7 +71,7 @@ class Soak:
 
     def _converted(self, rng: random.Random, place: Path) -> None:
         kind, target = rng.choice(KINDS), place / "out-v0"
-        report = convert(str(self._set), str(target), to=kind)
+        report = convert(str(self._set), str(target), to=kind, **OPTIONS[kind])
         assert report.episodes == report.read == len(self._data)
         with rlds2buf.open_source(target) as source:
             assert sum(episode.num_steps for episode in source) == report.steps

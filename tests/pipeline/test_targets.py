@@ -58,6 +58,11 @@ def test_what_is_not_written_has_the_suffixes_of_all_logs() -> None:
     assert {".npz", ".csv", ".jsonl", ".parquet", ".json", ".tfrecord"} <= set(NOT_WRITTEN)
 
 
+def test_the_command_line_names_its_option_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    result = run(capsys, "convert", "source.hdf5", tmp_path / "out.npz")
+    assert result.code == 2 and "say what to write there with --to: buffer, rlds" in result.err
+
+
 @pytest.mark.parametrize("name", ["out.npz", "out.hdf5", "out"])
 def test_what_is_asked_for_is_written_whatever_the_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "convert", "source.hdf5", name, "--to", "buffer").code == 0

@@ -248,7 +248,12 @@ class CostReplay(Closed):
         Raises:
             ReplayError: there are several environments; then only :meth:`store` says whose step is whose.
             SpecMismatch: the data don't fit, or have no cost.
+            TypeError: they are neither; columns are for :meth:`store`.
         """
+        if not isinstance(data, Episode | Transition):
+            raise TypeError(
+                f"data must be an Episode or a Transition, got {type(data).__name__}; store() takes columns"
+            )
         if self.num_envs != 1:
             raise ReplayError(f"an episode is of one environment, the buffer of {self.num_envs}; use store()")
         batch = transitions(data) if isinstance(data, Episode) else data

@@ -225,7 +225,7 @@ class Hdf5File:
         if not (inside or self._is_free):
             raise SourceFormatError(
                 f"{self.path}: {what} leads to {there}, which is no file in the dataset's folder; "
-                "external='allow' (-O external=allow) reads it"
+                "external='allow' reads it"
             )
         if os.path.isfile(real):
             self._others.setdefault(real, os.path.getsize(real))
@@ -280,20 +280,26 @@ class Hdf5File:
         """What there is of a piece of a virtual dataset; each of its sources counts once."""
         what = f"{dataset.name} (a virtual dataset)"
         if "%" in name + path and not self._is_free:
-            raise SourceFormatError(
-                f"{self.path}: {what} is of {name}, a pattern of names; external='allow' (-O external=allow) reads it"
-            )
+            raise SourceFormatError(f"{self.path}: {what} is of {name}, a pattern of names; external='allow' reads it")
         own = os.path.realpath(dataset.file.filename)
-        places = [own] if name == "." else [os.path.join(os.path.dirname(own), name), os.path.abspath(name)]
-        there = next(filter(os.path.exists, places), None)
-        if there is None or (there, path) in seen:
+        if "%" in name + path:  # files and datasets with numbers in their names, of which some may be yet to come
+            return 0
+        folder = os.path.dirname(own)
+        # Where the library looks; it fills with zeros what it does not find.
+        places = [os.path.join(folder, name), os.path.join(folder, os.path.basename(name)), os.path.abspath(name)]
+        there = next(filter(os.path.exists, [own] if name == "." else places), None)
+        if there is None:
+            raise SourceFormatError(f"{self.path}: {what} is of {name}, which is not there")
+        if (there, path) in seen:
             return 0
         seen.add((there, path))
         if name != ".":
             self._permit(there, what)
         with type(self.root)(there, "r") as file:
             source = self._follow(file, path, 0)
-            return self._stored_elsewhere(source, seen) if is_dataset(source) else 0
+            if not is_dataset(source):
+                raise SourceFormatError(f"{self.path}: {what} is of {path} in {there}, where no such dataset is")
+            return self._stored_elsewhere(source, seen)
 
     def _stored(self, dataset: Any) -> int:
         """How many bytes of a dataset lie in its file."""

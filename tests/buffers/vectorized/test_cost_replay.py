@@ -288,6 +288,8 @@ def test_bad_calls() -> None:
             buffer.sample(**arguments)
     with pytest.raises(ValueError, match="size"):
         buffer.resize(0)
+    with pytest.raises(TypeError, match="an Episode or a Transition, got dict; store"):
+        buffer.add(row(1.0))  # type: ignore[arg-type]
     taken = StepSpec(SPEC.observation, SPEC.action, extras={"original_reward": FieldSpec((), np.float32)})
     with pytest.raises(ValueError, match="original_reward is taken"):
         make_cost_replay(taken, 4)

@@ -83,7 +83,7 @@ class TestOtherFiles:
         (tmp_path / "set").mkdir()
         path = d4rl(tmp_path / "set" / "a.hdf5", False)
         way(path, other(tmp_path / "elsewhere" / "b.hdf5"))
-        with pytest.raises(SourceFormatError, match=r"no file in the dataset's folder; external='allow' \(-O"):
+        with pytest.raises(SourceFormatError, match="no file in the dataset's folder; external='allow' reads it"):
             list(rlds2buf.open_source(path))
         result = run(capsys, "convert", path, tmp_path / "out")
         assert result.code == 3 and "-O external=allow" in result.err and not (tmp_path / "out").exists()
@@ -286,6 +286,26 @@ def test_external_storage_that_is_not_there(tmp_path: Path) -> None:
         rlds2buf.open_source(path)
     with pytest.raises(SourceFormatError, match="more than the 0 bytes that its files hold"):
         rlds2buf.open_source(path, external="allow")
+
+
+@pytest.mark.parametrize("external", ["refuse", "allow"])
+@pytest.mark.parametrize("name", ["gone.hdf5", "/nowhere/gone.hdf5", "without.hdf5"])
+def test_a_virtual_dataset_of_what_is_not_there(tmp_path: Path, name: str, external: str) -> None:
+    """The library gives zeros for it."""
+    path = d4rl(tmp_path / "a.hdf5", False)
+    with h5py.File(tmp_path / "without.hdf5", "w") as file:
+        file.create_group("k")
+    virtual(path, Path(name))
+    with pytest.raises(SourceFormatError, match=r"is not there|no such dataset is"):
+        list(rlds2buf.open_source(path, external=external))
+
+
+def test_a_virtual_dataset_that_was_moved_with_its_source(tmp_path: Path) -> None:
+    """The library looks in the file's own folder too."""
+    path = d4rl(tmp_path / "a.hdf5", False)
+    virtual(path, Path("/nowhere") / other(tmp_path / "b.hdf5").name)
+    for episode in rlds2buf.open_source(path):
+        assert set(episode.observation[:-1].ravel().tolist()) == {7.0}
 
 
 def test_a_virtual_dataset_of_nothing(tmp_path: Path) -> None:
