@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-__all__ = ["fraction", "guess", "integer", "named_well"]
+__all__ = ["choice", "fraction", "guess", "integer", "named_well"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -59,6 +59,17 @@ def fraction(name: str, value: Any) -> float:
     if not 0.0 <= value <= 1.0:
         raise ValueError(f"{name} must be in [0, 1], got {value}")
     return value  # type: ignore[return-value]  # NumPy's numbers too, as they are
+
+
+def choice(name: str, value: Any, allowed: Collection[str]) -> None:
+    """Raise ValueError unless the value is one of those allowed.
+
+    >>> choice("strategy", "best", ("final", "future"))
+    Traceback (most recent call last):
+    ValueError: strategy must be one of final, future, got 'best'
+    """
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
 
 
 def guess(wrong: str, known: Iterable[str], others: Mapping[str, str] | None = None) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.arguments import choice
 from rlds2buf.core.episode import Episode
 
 __all__ = ["ALIGNMENTS", "realign", "shift_reward"]
@@ -56,8 +57,7 @@ def realign(episode: Episode, alignment: str) -> Episode:
     >>> realign(log, "rsa").action.tolist()
     [9, 10, 11]
     """
-    if alignment not in ALIGNMENTS:
-        raise ValueError(f"alignment must be one of {', '.join(ALIGNMENTS)}, got {alignment!r}")
+    choice("alignment", alignment, ALIGNMENTS)
     if alignment == "sar":
         return episode
     moved = {"reward": nest.map_structure(lambda column: _up(column, 1), episode.reward)}

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlds2buf.core import nest
+from rlds2buf.core.arguments import choice
 from rlds2buf.core.dtypes import dtype_name
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import FLAG_FIELDS
@@ -84,8 +85,7 @@ class Transformation:
         part: str | None = None,
         seed: int = 0,
     ) -> None:
-        if alignment not in ALIGNMENTS:
-            raise ValueError(f"alignment must be one of {', '.join(ALIGNMENTS)}, got {alignment!r}")
+        choice("alignment", alignment, ALIGNMENTS)
         if reward_shift < 0:
             raise ValueError(f"reward_shift must not be negative, got {reward_shift}")
         self._alignment = alignment

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlds2buf.core import nest
+from rlds2buf.core.arguments import choice
 from rlds2buf.core.fields import CONTINUE, TERMINATED
 from rlds2buf.core.sample import Transition
 from rlds2buf.views.goals import Goal, GoalMap, resolve_goals
@@ -71,8 +72,7 @@ def draw_picks(
 
 def check_strategy(strategy: str, num_goals: int) -> None:
     """Raise ValueError unless these are a known strategy and a number of goals."""
-    if strategy not in STRATEGIES:
-        raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
+    choice("strategy", strategy, STRATEGIES)
     if isinstance(num_goals, bool) or not isinstance(num_goals, int | np.integer) or num_goals < 1:
         raise ValueError(f"num_goals must be a whole number from 1 up, got {num_goals!r}")
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.arguments import choice
 from rlds2buf.core.sample import StepPairs, Trajectory, Transition
 from rlds2buf.core.spec import FieldSpec, StepSpec
 
@@ -37,8 +38,7 @@ def item_spec(spec: StepSpec, view: str = "transitions", *, length: int | None =
     if not isinstance(spec, StepSpec):
         raise TypeError(f"spec must be a StepSpec (source.spec, or spec_of(episode)), got {type(spec).__name__}")
     view = _SINGULAR.get(view, view)
-    if view not in _VIEWS:
-        raise ValueError(f"view must be one of {', '.join(_VIEWS)}, got {view!r}")
+    choice("view", view, _VIEWS)
     needed = {"transitions": ("observation",), "pairs": ("observation", "action", "reward"), "windows": ()}[view]
     missing = [name for name in needed if getattr(spec, name) is None]
     if missing:

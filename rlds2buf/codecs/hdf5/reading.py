@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from rlds2buf.codecs.hdf5.writing import find_h5py
+from rlds2buf.core.arguments import choice
 from rlds2buf.core.budget import BUDGET, Budget, Tally
 from rlds2buf.errors import (
-    MissingDependency,
     Rlds2bufError,
     SourceError,
     SourceFormatError,
@@ -61,12 +62,8 @@ def open_hdf5(path: Path, *, budget: Budget = BUDGET, external: str = "refuse") 
         MissingDependency: h5py is not installed.
         ValueError: no such choice of `external`.
     """
-    if external not in EXTERNAL:
-        raise ValueError(f"external must be one of {', '.join(EXTERNAL)}, got {external!r}")
-    try:
-        import h5py
-    except ImportError as cause:
-        raise MissingDependency("HDF5 files need h5py: pip install h5py") from cause
+    choice("external", external, EXTERNAL)
+    h5py = find_h5py()
     if os.path.exists(path) and not os.path.isfile(path):
         raise SourceFormatError(f"{path}: not a file, so no HDF5 file")
     try:

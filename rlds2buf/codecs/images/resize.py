@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.codecs.images.pillow import import_pillow
+from rlds2buf.core.arguments import choice
 
 __all__ = ["check_images", "read_size", "resize_frames", "stack_frames"]
 
@@ -24,8 +25,8 @@ def check_images(images: str | None, resize: Any = None) -> tuple[int, int] | No
     >>> check_images("decoded", 128), check_images(None)
     ((128, 128), None)
     """
-    if images not in (None, *_IMAGES):
-        raise ValueError(f"images must be one of {', '.join(_IMAGES)}, got {images!r}")
+    if images is not None:
+        choice("images", images, _IMAGES)
     if images == "encoded" and resize is not None:
         raise ValueError("pictures that are kept encoded can't be resized: their files stay as they are")
     return None if resize is None else read_size(resize)

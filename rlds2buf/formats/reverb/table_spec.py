@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from typing import Any, Final
 
+from rlds2buf.core.arguments import choice
 from rlds2buf.formats.reverb.protocol.messages import message
 
 __all__ = ["SELECTORS", "TableSpec"]
@@ -50,8 +51,7 @@ class TableSpec:
 
     def __post_init__(self) -> None:
         for name in ("sampler", "remover"):
-            if getattr(self, name) not in SELECTORS:
-                raise ValueError(f"{name} must be one of {', '.join(SELECTORS)}, got {getattr(self, name)!r}")
+            choice(name, getattr(self, name), SELECTORS)
         if self.max_size is not None and self.max_size < 1:
             raise ValueError(f"max_size must be at least 1, got {self.max_size}")
         if self.priority_exponent < 0 or self.max_times_sampled < 0 or self.min_size_to_sample < 1:

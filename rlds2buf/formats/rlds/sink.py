@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 
 from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.core import nest
+from rlds2buf.core.arguments import choice
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.hashing import unit_interval
 from rlds2buf.core.spec import StepSpec
@@ -100,8 +101,7 @@ class RldsDirSink(Sink):
         check_names(self._dataset, self._version, self._splits)
         if not 0 <= val_fraction <= 1:
             raise ValueError(f"val_fraction is a share from 0 to 1, got {val_fraction}")
-        if images not in _IMAGES:
-            raise ValueError(f"images must be one of {', '.join(_IMAGES)}, got {images!r}")
+        choice("images", images, _IMAGES)
         for option, number in (("shard_size", shard_size), ("num_shards", num_shards)):
             if number is not None and number < 1:
                 raise ValueError(f"{option} must be at least 1, got {number}")

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.arguments import choice
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec, spec_of
@@ -84,8 +85,7 @@ class RllibSource(Source):
         infos: bool = False,
         budget: Budget = BUDGET,
     ) -> None:
-        if dones not in _DONES:
-            raise ValueError(f"dones must be one of {', '.join(_DONES)}, got {dones!r}")
+        choice("dones", dones, _DONES)
         if max_episode_steps is not None and max_episode_steps < 1:
             raise ValueError(f"max_episode_steps must be at least 1, got {max_episode_steps}")
         self.name = os.fspath(path)

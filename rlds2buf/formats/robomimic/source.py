@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlds2buf.codecs.hdf5.reading import Hdf5File, describe_value, is_group, open_hdf5
+from rlds2buf.core.arguments import choice
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.json_text import parse_json
@@ -102,8 +103,7 @@ class RobomimicHdf5Source(Source):
         external: str = "refuse",
         budget: Budget = BUDGET,
     ) -> None:
-        if terminals not in TERMINALS:
-            raise ValueError(f"terminals must be one of {', '.join(TERMINALS)}, got {terminals!r}")
+        choice("terminals", terminals, TERMINALS)
         self.path = Path(path)
         self._options = (terminals, states)
         self._open = functools.partial(open_hdf5, self.path, budget=budget, external=external)

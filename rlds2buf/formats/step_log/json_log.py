@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from rlds2buf.core.arguments import choice
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceFormatError
 from rlds2buf.formats.step_log.json_episodes import FOLLOWING, episode_columns, looks_like_an_episode
@@ -65,8 +66,8 @@ class StepLogJsonSource(StepLogSource):
         optional: Collection[str] = (),
         layout: str | None = None,
     ) -> None:
-        if layout not in (None, *LAYOUTS):
-            raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+        if layout is not None:
+            choice("layout", layout, LAYOUTS)
         self._layout = layout
         super().__init__(
             path, columns=columns, final_rows=final_rows, max_episode_steps=max_episode_steps, optional=optional

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from rlds2buf.core.arguments import choice
 from rlds2buf.core.dtypes import as_dtype, dtype_name
 from rlds2buf.core.fields import FLAG_FIELDS
 from rlds2buf.core.json_text import parse_json
@@ -206,8 +207,7 @@ def _field(name: str, given: Any) -> FieldFeature:
     if unknown:
         raise ValueError(f"features: {name}: unknown entry {unknown[0]!r}; known: key, dtype, shape, encoding")
     key, encoding = str(given.get("key", name)), str(given.get("encoding") or "none")
-    if encoding not in _ENCODINGS:
-        raise ValueError(f"features: {name}: encoding must be one of {', '.join(_ENCODINGS)}, got {encoding!r}")
+    choice(f"features: {name}: encoding", encoding, _ENCODINGS)
     if key.endswith("*") != name.endswith("*") or "*" in key[:-1]:
         raise ValueError(f"features: {name}: a * at the end of the path stands for one at the end of the key")
     dtype = _dtype(name, given.get("dtype"), encoding)

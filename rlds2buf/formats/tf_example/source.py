@@ -18,6 +18,7 @@ from rlds2buf.codecs.images.resize import check_images
 from rlds2buf.codecs.tfrecord.example import ExampleParser, parse_example
 from rlds2buf.codecs.tfrecord.frames import count_records, read_records
 from rlds2buf.codecs.tfrecord.gzip_frames import is_gzip, read_gzip_records
+from rlds2buf.core.arguments import choice
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import STEP_FIELDS
@@ -96,8 +97,7 @@ class TfExampleSource(Source):
         resize: int | tuple[int, int] | None = None,
         budget: Budget = BUDGET,
     ) -> None:
-        if record not in _RECORDS:
-            raise ValueError(f"record must be one of {', '.join(_RECORDS)}, got {record!r}")
+        choice("record", record, _RECORDS)
         if episode_id is not None and record == "episode":
             raise ValueError("episode_id is for records of one step (record='step')")
         size = check_images(images, resize)
