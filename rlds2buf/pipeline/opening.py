@@ -242,7 +242,7 @@ def format_of_target(path: str | os.PathLike[str]) -> Format:
     written = ", ".join(registry.target_names())
     raise ValueError(
         f"{name}: {suffix} means {what}, which is not written; choose another name, or say what to write there "
-        f"(--to, to=): {written} (a buffer is a folder, whatever its name)"
+        f"with to=: {written} (a buffer is a folder, whatever its name)"
     )
 
 
