@@ -3,14 +3,14 @@
 from rlds2buf import errors as errors
 from rlds2buf import returns as returns
 from rlds2buf import rlds_to_reverb as rlds_to_reverb
-from rlds2buf.buffers.disk.snapshot import load_buffer as load_buffer
 from rlds2buf.buffers.factories import make_circular as make_circular
 from rlds2buf.buffers.factories import make_hindsight as make_hindsight
 from rlds2buf.buffers.factories import make_hindsight_prioritized as make_hindsight_prioritized
 from rlds2buf.buffers.factories import make_prioritized as make_prioritized
+from rlds2buf.buffers.factories import make_reservoir as make_reservoir
 from rlds2buf.buffers.learner import sample_min_n_steps as sample_min_n_steps
 from rlds2buf.buffers.learner import update_priorities_from_learner as update_priorities_from_learner
-from rlds2buf.buffers.make_reservoir import make_reservoir as make_reservoir
+from rlds2buf.buffers.loading import load_buffer as load_buffer
 from rlds2buf.buffers.mixed import MixedBuffers as MixedBuffers
 from rlds2buf.buffers.multi_agent.buffer import make_multi_agent as make_multi_agent
 from rlds2buf.buffers.vectorized.cost_replay import make_cost_replay as make_cost_replay

@@ -2,40 +2,70 @@
 
 from __future__ import annotations
 
-import functools
-import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from rlds2buf.buffers import adding
-from rlds2buf.buffers.add.allowed import Allowed
-from rlds2buf.buffers.add.intake import Intake
-from rlds2buf.buffers.contents.contents import Contents
-from rlds2buf.buffers.disk.live_folder import LiveFolder
-from rlds2buf.buffers.engine import Drawing
+from rlds2buf.buffers.copies import parts_of, require_names, revived
+from rlds2buf.buffers.disk.snapshot import save_buffer
+from rlds2buf.buffers.engine import Engine, Request
 from rlds2buf.buffers.keys import as_keys
-from rlds2buf.buffers.read.goal_settings import GoalSettings
 from rlds2buf.buffers.read.hindsight import Hindsight
-from rlds2buf.buffers.read.reader import Reader
-from rlds2buf.buffers.read.view import View
-from rlds2buf.buffers.sampling import Sampling
-from rlds2buf.buffers.saved import Saved
-from rlds2buf.buffers.select.prioritized import PrioritizedSampler, checked_priorities
-from rlds2buf.core import forks, shown
+from rlds2buf.buffers.read.prefetch import Batches
+from rlds2buf.buffers.select.prioritized import checked_priorities
+from rlds2buf.buffers.select.samplers import item_slots, transition_slots
+from rlds2buf.buffers.tensors import converter
+from rlds2buf.core import nest, shown
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.closed import Closed
 from rlds2buf.core.nest import Nest
-from rlds2buf.core.sample import Transition
+from rlds2buf.core.sample import Sample, Trajectory, Transition
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import ReplayError
+from rlds2buf.errors import ReplayError, SnapshotExists
+from rlds2buf.views.goals import GoalMap
 
 __all__ = ["Buffer"]
 
+_T = TypeVar("_T")
 
-class Buffer(Sampling, Saved, GoalSettings, Closed):
+
+class _OfGoals(Generic[_T]):
+    """An attribute that hindsight buffers have: what their factory was given by that name; it can be set.
+
+    A value is checked as the factory's is, and what was drawn before is not changed.
+    """
+
+    def __init__(self, read: Callable[[Hindsight], _T], doc: str) -> None:
+        self._read = read
+        self.__doc__ = doc
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, buffer: None, owner: type) -> _OfGoals[_T]: ...
+    @overload
+    def __get__(self, buffer: Buffer, owner: type) -> _T: ...
+    def __get__(self, buffer: Buffer | None, owner: type) -> _OfGoals[_T] | _T:
+        return self if buffer is None else self._read(self._of(buffer))
+
+    def __set__(self, buffer: Buffer, value: Any) -> None:
+        with buffer.engine.lock:
+            self._of(buffer)
+            buffer.engine.change_goals(self._name, value)
+
+    def _of(self, buffer: Buffer) -> Hindsight:
+        if buffer.engine.hindsight is None:
+            raise AttributeError(
+                f"a {buffer.kind} buffer knows no goals and has no {self._name}; make_hindsight makes one"
+            )
+        return buffer.engine.hindsight
+
+
+class Buffer(Closed):
     """Rows of logged or fresh experience, sampled as transitions, n-step transitions or sequences.
 
     Made by the ``make_*`` functions.  A row is stored once; an episode of N rows gives N-1
@@ -47,6 +77,7 @@ class Buffer(Sampling, Saved, GoalSettings, Closed):
     with another `storage_unit`.
 
     Attributes:
+        engine: what is inside, for the modules of this package; no part of what versions keep.
         spec: of the rows.
         capacity: how much it holds, in `capacity_unit`.
         capacity_unit: ``"rows"``, ``"transitions"``, ``"episodes"`` or ``"items"``.
@@ -69,48 +100,47 @@ class Buffer(Sampling, Saved, GoalSettings, Closed):
         "Length": "len(buffer)",
         "size": "resize(n)",
     }
-    spec: StepSpec
-    provenance: dict[str, Any]
-    kind: str
+    engine: Engine
 
-    def __init__(
-        self,
-        spec: StepSpec,
-        contents: Contents,
-        *,
-        kind: str,
-        intake: Intake | None = None,
-        options: Mapping[str, Any] | None = None,
-        seed: int | np.random.SeedSequence | None = None,
-        home: LiveFolder | None = None,
-        view: Mapping[str, Any] | None = None,
-        hindsight: Hindsight | None = None,
-    ) -> None:
-        self.spec = spec
-        self._contents = contents
-        self._store = contents.store
-        self._remover = contents.remover
-        self._sampler = contents.sampler
-        self._reader = Reader(contents.store)
-        self._intake = intake or Intake(spec)
-        self._rng = np.random.default_rng(seed)
-        self._seed = forks.seed_of(self._rng)
-        self._lock = threading.RLock()
-        self.provenance = {}
-        self.kind = kind
-        self._home = home
-        self._origin = None
-        self._view = View.of(view, whole=contents.store.items is not None)
-        self._options = dict(options or {}, **({"view": dict(view)} if view else {}))
-        self._hindsight = hindsight
-        if hindsight is not None:
-            hindsight.bind(contents.store)
-        self._drawing = Drawing(contents, self._reader, hindsight, self._lock)
-        forks.register(self)
+    goals = _OfGoals[tuple[GoalMap, ...]](
+        lambda goals: tuple(goals.maps), "Which elements of the observation are replaced, and by which."
+    )
+    reward_fn = _OfGoals[Callable[..., Any]](
+        lambda goals: goals.given["reward_fn"],
+        "Judges transitions with new goals: ``f(observation, action, next_observation)``, giving rewards ``[B]``.",
+    )
+    done_fn = _OfGoals[Callable[..., Any]](
+        lambda goals: goals.given["done_fn"], "Likewise, whether each reached its goal, ``[B] bool``."
+    )
+    strategy = _OfGoals[str](lambda goals: goals.strategy, '``"final"``, ``"episode"`` or ``"future"``.')
+    num_goals = _OfGoals[int](lambda goals: goals.num_goals, "New goals for each stored one.")
+    include_current = _OfGoals[bool](
+        lambda goals: goals.include_current, 'Whether ``"future"`` may pick the transition itself.'
+    )
+    vectorized = _OfGoals[bool](lambda goals: goals.vectorized, "Whether the functions take batches.")
+    while_sampling = _OfGoals[bool](lambda goals: goals.while_sampling, "Whether sampled transitions get new goals.")
 
-    @functools.cached_property
-    def _allowed(self) -> Allowed:
-        return Allowed(self.spec)
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @property
+    def spec(self) -> StepSpec:
+        """Of the rows."""
+        return self.engine.spec
+
+    @property
+    def kind(self) -> str:
+        """Which factory made it."""
+        return self.engine.kind
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What was saved with it, and will be."""
+        return self.engine.provenance
+
+    @provenance.setter
+    def provenance(self, value: Mapping[str, Any]) -> None:
+        self.engine.provenance = dict(value)
 
     def __repr__(self) -> str:
         items = "transitions" if self.storage_unit == "timesteps" else self.storage_unit
@@ -120,17 +150,17 @@ class Buffer(Sampling, Saved, GoalSettings, Closed):
     @property
     def capacity(self) -> int:
         """How much fits, in `capacity_unit`."""
-        return self._remover.limit
+        return self.engine.capacity
 
     @property
     def capacity_unit(self) -> str:
         """What `capacity` counts."""
-        return self._remover.unit
+        return self.engine.capacity_unit
 
     @property
     def storage_unit(self) -> str:
         """What an item is."""
-        return str(self._options.get("storage_unit", "timesteps"))
+        return self.engine.storage_unit
 
     @property
     def observation_spec(self) -> Nest:
@@ -145,10 +175,10 @@ class Buffer(Sampling, Saved, GoalSettings, Closed):
     @property
     def num_rows(self) -> int:
         """Rows held, final rows of episodes included."""
-        return self._contents.num_rows
+        return self.engine.contents.num_rows
 
     def __len__(self) -> int:
-        return self._sampler.count
+        return self.engine.sampler.count
 
     def add(
         self,
@@ -195,8 +225,224 @@ class Buffer(Sampling, Saved, GoalSettings, Closed):
             EpisodeError: an episode (or another item) is longer than the capacity, or single
                 transitions or parts of episodes were given to a buffer of episodes; nothing was added.
         """
-        with self._lock:
-            return adding.store(self, adding.prepare(self, data, source_id, priorities, consecutive, check_limits))
+        engine = self.engine
+        with engine.lock:
+            return engine.add(engine.prepare(data, source_id, priorities, consecutive, check_limits))
+
+    def sample(
+        self,
+        batch_size: int,
+        *,
+        n_step: int | None = None,
+        gamma: float | None = None,
+        sequence_length: int | None = None,
+        burn_in: int | None = None,
+        initial_state: str | None = None,
+        state: str | Sequence[str] | None = None,
+        beta: float | None = None,
+        source_id: int | None = None,
+        replace: bool = True,
+        concatenate: bool = False,
+        decode: bool | None = None,
+    ) -> Sample:
+        """Draw a batch.
+
+        A buffer whose items are sequences, episodes or fragments gives whole ones, as a Trajectory
+        as long as the longest of them, unless `n_step` or `sequence_length` is given: then what
+        starts at a random step of each item, and ends with it at the latest.
+
+        Args:
+            batch_size: B, how many items.
+            n_step: horizon of the transitions; a shorter one is used where an episode, a source or
+                the stored data end, and ``steps`` and ``bootstrap_discount`` say so.
+            gamma: discount per step.
+            sequence_length: T, for a Trajectory ``[B, T, ...]`` of consecutive transitions instead,
+                padded behind the end of the episode.
+            burn_in: up to that many earlier steps before each sequence, at positions of their own
+                (see :class:`~rlds2buf.core.sample.Trajectory`): never of another episode or source.
+            initial_state: the recurrent state before each sequence's first step: ``"stored"`` with
+                the data, or ``"zeros"``.
+            state: the extras it is in, each step's being the state before it, for example
+                ``("lstm/h", "lstm/c")``.
+            beta: exponent of a prioritized buffer's importance weights, in place of its schedule's.
+            source_id: only transitions of this data source.
+            replace: whether one item may be drawn more than once.
+            concatenate: give whole items one behind the other, as a Transition of all their steps;
+                `info` has one entry for each step.
+            decode: whether pictures that are kept as files (fields with ``FieldSpec.image``) come as
+                pixels, ``[B, height, width, channels]``, or as they are, ``[B] object`` of bytes; None
+                does as the buffer's `view` says, and decodes unless told otherwise. Arrays of varying
+                shape come as ``[B] object`` of arrays.
+
+        Returns:
+            Sample: `data` a Transition or Trajectory, `info` with keys and probabilities.
+
+        Raises:
+            NotEnoughItems: the buffer is empty, or without replacement smaller than `batch_size`.
+            ReplayError: a picture is damaged.
+            TooLarge: the batch does not fit into the memory that is free.
+            ValueError: an argument is out of range.
+        """
+        engine = self.engine
+        view = engine.view.changed(
+            n_step=n_step,
+            gamma=gamma,
+            sequence_length=sequence_length,
+            burn_in=burn_in,
+            initial_state=initial_state,
+            state=state,
+            decode=decode,
+        )
+        return engine.draw(engine.rng, batch_size, Request(view, beta, source_id, replace, concatenate))
+
+    def sample_many(self, count: int, batch_size: int, **options: Any) -> list[Sample]:
+        """Draw several batches at once: the same ones as as many calls of :meth:`sample`, in less time.
+
+        Args:
+            count: how many.
+            batch_size: B, items of each.
+            options: as for :meth:`sample`.
+
+        Returns:
+            As many Samples; those of one call may share memory with one another, and with nothing else.
+
+        Raises:
+            NotEnoughItems, ValueError: as for :meth:`sample`.
+        """
+        engine = self.engine
+        return engine.draw_many(engine.rng, count, batch_size, engine.request(**options))
+
+    def batches(
+        self,
+        batch_size: int,
+        *,
+        prefetch: int = 2,
+        to: str = "numpy",
+        steps: int | None = None,
+        together: int = 1,
+        pin_memory: bool = False,
+        device: Any = None,
+        timeout: float = 60.0,
+        **options: Any,
+    ) -> Batches[Sample]:
+        """Iterate over batches that are drawn in the background.
+
+        The draws come of a generator of their own that starts from the buffer's.  So they are
+        the same, under a seed, for every `prefetch`, and of what else is sampled meanwhile; as long
+        as nobody changes the buffer: what is drawn ahead knows nothing of later additions and
+        priorities.
+
+        Args:
+            batch_size: B, items of each.
+            prefetch: how many batches are kept ready; 0 draws when asked, without a thread.
+            to: ``"numpy"``, or tensors of ``"torch"``, ``"tf"`` or ``"jax"``, which borrow the memory
+                where the framework can; strings stay arrays.
+            steps: how many batches; None for no end.
+            together: how many are drawn by one call, see :meth:`sample_many`.
+            pin_memory: for ``"torch"``: put tensors into page-locked memory, if there is CUDA.
+            device: for ``"torch"``: where tensors go.
+            timeout: seconds to wait for a batch before giving up.
+            options: as for :meth:`sample`.
+
+        Returns:
+            An iterator of Samples; a context manager too, and ``close()`` ends it early.
+
+        Raises:
+            MissingDependency: the framework is not installed.
+            NotEnoughItems: as for :meth:`sample`; raised by the iterator.
+            ReplayError: no batch came within the time-out; raised by the iterator.
+            ValueError: an argument is out of range.
+
+        >>> import numpy as np
+        >>> from rlds2buf import Episode, make_circular, spec_of
+        >>> ep = Episode(observation=np.arange(5.0), action=np.zeros(5), reward=np.ones(5), discount=np.ones(5))
+        >>> buffer = make_circular(spec_of(ep), 100, seed=0)
+        >>> keys = buffer.add(ep)
+        >>> [float(batch.data.reward.sum()) for batch in buffer.batches(8, steps=3, prefetch=2)]
+        [8.0, 8.0, 8.0]
+        """
+        convert = converter(to, device=device, pin_memory=pin_memory)
+        engine = self.engine
+        request = engine.request(**options)
+        batch_size = integer("batch_size", batch_size, 1)
+        with engine.lock:
+            rng = np.random.default_rng(engine.rng.integers(1 << 63, size=4))
+
+        def draw(count: int) -> list[Sample]:
+            return engine.draw_many(rng, count, batch_size, request)
+
+        return Batches(draw, convert, steps=steps, prefetch=prefetch, together=together, timeout=timeout)
+
+    def get(
+        self,
+        keys: npt.ArrayLike,
+        *,
+        n_step: int | None = None,
+        gamma: float | None = None,
+        sequence_length: int | None = None,
+        burn_in: int | None = None,
+        initial_state: str | None = None,
+        state: str | Sequence[str] | None = None,
+        decode: bool | None = None,
+    ) -> Transition | Trajectory:
+        """The items of these keys, as :meth:`sample` would give them, and with the goals they had.
+
+        A key of a later step of an item gives the item from there on.
+
+        Raises:
+            UnknownKey: a key was never given out, or its item has left.
+        """
+        view = self.engine.view.changed(
+            n_step=n_step,
+            gamma=gamma,
+            sequence_length=sequence_length,
+            burn_in=burn_in,
+            initial_state=initial_state,
+            state=state,
+            decode=decode,
+        )
+        return self.engine.get(as_keys(keys), view)
+
+    @overload
+    def all(self, *, concatenate: Literal["batch"] = "batch", decode: bool | None = None) -> Transition: ...
+    @overload
+    def all(self, *, concatenate: Literal["sequence"], decode: bool | None = None) -> Trajectory: ...
+    @overload
+    def all(self, *, concatenate: None, decode: bool | None = None) -> list[Transition]: ...
+    def all(
+        self, *, concatenate: str | None = "batch", decode: bool | None = None
+    ) -> Transition | Trajectory | list[Transition]:
+        """Every transition held, oldest first, copied.
+
+        Args:
+            concatenate: ``"batch"``: one Transition ``[N, ...]``; ``"sequence"``: one Trajectory
+                ``[1, N, ...]`` of them all, whose ends of episodes only `is_done` tells; None: a list
+                of N Transitions without leading axes (slow, and meant for a look).
+            decode: as for :meth:`sample`; False gives what :meth:`add` takes.
+        """
+        if concatenate not in ("batch", "sequence", None):
+            raise ValueError(f"concatenate must be 'batch', 'sequence' or None, got {concatenate!r}")
+        engine = self.engine
+        with engine.lock:
+            engine.store.require_whole()
+            slots = transition_slots(engine.store)
+            if concatenate == "sequence":
+                data: Any = engine.reader.along(slots[None])
+            else:
+                data = engine.reader.transitions(slots)
+        rows: Any = engine.reader.unpack(data, engine.view.decode if decode is None else decode)
+        if concatenate is not None:
+            return rows  # type: ignore[no-any-return]  # as the overloads say
+        return [
+            nest.map_structure(lambda column, i=i: None if column is None else column[i], rows)
+            for i in range(len(slots))
+        ]
+
+    def keys(self) -> np.ndarray:
+        """Keys ``uint64`` of every item held, oldest first."""
+        with self.engine.lock:
+            self.engine.store.require_whole()
+            return self.engine.contents.keys_of(item_slots(self.engine.store))
 
     def update_priorities(self, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> np.ndarray:
         """Set the priorities of sampled items, as a rule to the size of their TD errors.
@@ -214,14 +460,12 @@ class Buffer(Sampling, Saved, GoalSettings, Closed):
         """
         wanted = as_keys(keys)
         values = checked_priorities(np.atleast_1d(np.asarray(priorities, np.float64)), len(wanted))
-        with self._lock:
-            sampler = self._sampler
-            if not isinstance(sampler, PrioritizedSampler):
-                raise ReplayError("this buffer samples uniformly and keeps no priorities")
-            self._touch()
-            held = self._contents.holds(wanted)
-            slots = self._contents.items_of(self._contents.slots_of(wanted[held]))
-            sampler.update(slots, values[held])
+        engine, contents = self.engine, self.engine.contents
+        with engine.lock:
+            engine.require_priorities()
+            engine.touch()
+            held = contents.holds(wanted)
+            engine.sampler.update(contents.items_of(contents.slots_of(wanted[held])), values[held])
         return wanted[~held]
 
     def generate_hindsight(self, num_steps: int, *, source_id: int | None = None) -> Transition:
@@ -244,13 +488,13 @@ class Buffer(Sampling, Saved, GoalSettings, Closed):
             NotEnoughItems: fewer transitions are held.
             ValueError: `num_steps` is below 1 or reaches back beyond the episode's start.
         """
-        hindsight = self._hindsight
+        engine, hindsight = self.engine, self.engine.hindsight
         if hindsight is None:
             raise ReplayError("this buffer knows no goals: make it with make_hindsight")
-        gamma = self._view.gamma
-        with self._lock:
-            trajectory = hindsight.trajectory(num_steps, source_id, self._contents.waiting, gamma)
-            picks = hindsight.draw_picks(len(trajectory.is_done), self._rng)
+        gamma = engine.view.gamma
+        with engine.lock:
+            trajectory = hindsight.trajectory(num_steps, source_id, engine.contents.waiting, gamma)
+            picks = hindsight.draw_picks(len(trajectory.is_done), engine.rng)
         return hindsight.generate(trajectory, picks, gamma)
 
     def check(self, data: Any, *, check_limits: bool = True) -> None:
@@ -263,7 +507,7 @@ class Buffer(Sampling, Saved, GoalSettings, Closed):
         Raises:
             SpecMismatch, EpisodeError, TypeError: as for :meth:`add`.
         """
-        adding.prepare(self, data, check_limits=check_limits)
+        self.engine.prepare(data, check_limits=check_limits)
 
     def resize(self, capacity: int) -> None:
         """Change the capacity, keeping the newest that fits; a reservoir keeps a fair choice.
@@ -271,15 +515,15 @@ class Buffer(Sampling, Saved, GoalSettings, Closed):
         Raises:
             ReplayError: a reservoir is to grow that has let items go already.
         """
-        with self._lock:
-            self._touch()
-            self._contents.resize(integer("capacity", capacity, 0))
+        with self.engine.lock:
+            self.engine.touch()
+            self.engine.contents.resize(integer("capacity", capacity, 0))
 
     def clear(self) -> None:
         """Drop everything held; keys go on counting."""
-        with self._lock:
-            self._touch()
-            self._contents.clear()
+        with self.engine.lock:
+            self.engine.touch()
+            self.engine.contents.clear()
 
     def stats(self, debug: bool = False) -> dict[str, Any]:
         """Counts and sizes, as plain numbers.
@@ -293,8 +537,8 @@ class Buffer(Sampling, Saved, GoalSettings, Closed):
                 (``count``, ``mean``, ``std``, ``quantiles``), where the buffer counts that: with items
                 of several transitions, or if made with ``count_hits=True``; else None.
         """
-        index, contents = self._hindsight, self._contents
-        with self._lock:
+        engine, contents, index = self.engine, self.engine.contents, self.engine.hindsight
+        with engine.lock:
             hits = {} if contents.hits is None else contents.hits.summary()
             return {
                 **({"evicted_hits": hits or None} if debug else {}),
@@ -306,19 +550,72 @@ class Buffer(Sampling, Saved, GoalSettings, Closed):
                 "capacity_unit": self.capacity_unit,
                 "added": contents.added,
                 "evicted": contents.evicted,
-                "sampled": self._drawing.sampled,
+                "sampled": engine.sampled,
                 "bytes": contents.nbytes + (0 if index is None else index.episodes.nbytes),
                 "row_bytes": self.spec.row_bytes,
             }
 
-    def _forked(self, number: int) -> None:
-        """This is a child now: see core/forks.py."""
-        self._lock = threading.RLock()
-        self._drawing.lock = self._lock
-        self._seed = forks.fork_seed(self._seed, number)
-        self._rng = np.random.default_rng(self._seed)
-        self._contents.reseed(self._seed)
+    def state_dict(self) -> dict[str, Any]:
+        """A deep copy of everything; :meth:`load_state_dict` restores it, draws included."""
+        with self.engine.lock:
+            return self.engine.state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state_dict` gave.
+
+        Raises:
+            SnapshotError: it is of a buffer of another kind, spec or capacity; nothing was changed.
+        """
+        with self.engine.lock:
+            self.engine.set_state(state)
+
+    def save(
+        self, path: str | Path | None = None, *, overwrite: bool = False, provenance: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write the buffer to a folder that :func:`rlds2buf.load_buffer` opens.
+
+        An interrupted save leaves what was there before.
+
+        Args:
+            path: the folder; None for a directory-backed buffer's own, where only the manifest
+                is left to write.
+            overwrite: replace a saved buffer that is there.
+            provenance: plain JSON values to keep with it.
+
+        Raises:
+            SnapshotExists: `path` is there already and `overwrite` is False.
+            SinkError: the files can't be written.
+            ValueError: no path, and the buffer is not directory-backed.
+        """
+        engine, home = self.engine, self.engine.home
+        with engine.lock:
+            if provenance is not None:
+                engine.provenance = dict(provenance)
+            if home is not None and (path is None or Path(path).resolve() == home.path):
+                if path is not None and not overwrite:
+                    raise SnapshotExists(f"{path}: is this buffer's own folder; save() without a path keeps it whole")
+                home.save(engine)
+            elif path is not None:
+                save_buffer(engine, Path(path), overwrite=overwrite)
+            else:
+                raise ValueError("save needs a path: this buffer has no directory of its own")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For ``pickle``: rows held, priorities, draws and all; of a buffer in a folder its path."""
+        with self.engine.lock:
+            parts = parts_of(self.engine)
+        require_names(parts["functions"])
+        return revived, (parts,)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A buffer of its own that goes on alike; of one in a folder, all saved, one that reads there."""
+        with self.engine.lock:
+            return revived(parts_of(self.engine))
+
+    def __copy__(self) -> Any:
+        """As a deep copy: two buffers never share rows that one of them may change."""
+        return self.__deepcopy__({})
 
     def check_valid(self) -> None:
         """Assert that all structures agree; for tests."""
-        self._contents.check_valid()
+        self.engine.contents.check_valid()

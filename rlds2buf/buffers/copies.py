@@ -8,16 +8,16 @@ Nothing here, and nothing that opens files, unpickles.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from rlds2buf.core.forks import seed_of
+from rlds2buf.buffers.disk.manifest import read_manifest
+from rlds2buf.buffers.disk.opening import empty_like, open_saved
+from rlds2buf.buffers.engine import Engine, HasEngine
 from rlds2buf.errors import ReplayError
-
-if TYPE_CHECKING:
-    from rlds2buf.buffers.buffer import Buffer
 
 __all__ = ["parts_of", "require_names", "revived"]
 
@@ -25,53 +25,48 @@ _OTHERS = ("cloudpickle", "dill", "ray.cloudpickle")
 """Packages that pickle functions by value."""
 
 
-def parts_of(buffer: Buffer) -> dict[str, Any]:
+def parts_of(engine: Engine) -> dict[str, Any]:
     """What :func:`revived` makes a copy of.
 
     Raises:
         ReplayError: its folder's files were changed after it was last saved.
     """
-    from rlds2buf.buffers.state import get_state
-
-    functions = {} if buffer._hindsight is None else dict(buffer._hindsight.given)
-    home, path = buffer._home, buffer._origin
+    functions = {} if engine.hindsight is None else dict(engine.hindsight.given)
+    home, path = engine.home, engine.origin
     if home is not None:
         if not home.is_clean or home.is_lost:
             raise ReplayError(
                 f"{home.path}: a copy opens the folder, which was changed after it was saved; save() first"
             )
         path = home.path
+    parts: dict[str, Any] = {"kind": engine.kind, "make": engine.make, "functions": functions}
     if path is not None:
-        counts = buffer._drawing.sampled, buffer._rng.bit_generator.state
-        return {"path": str(path), "functions": functions, "drawn": counts}
+        return {**parts, "path": str(path), "drawn": (engine.sampled, engine.rng.bit_generator.state)}
     return {
-        "kind": buffer.kind,
-        "spec": buffer.spec,
-        "options": dict(buffer._options),
-        "functions": functions,
-        "state": get_state(buffer),
-        "provenance": dict(buffer.provenance),
+        **parts,
+        "spec": engine.spec,
+        "options": dict(engine.options),
+        "state": engine.state(),
+        "provenance": dict(engine.provenance),
     }
 
 
-def revived(parts: Mapping[str, Any]) -> Buffer:
+def revived(parts: Mapping[str, Any]) -> HasEngine:
     """A buffer of :func:`parts_of`; it can be changed, the files of one in a folder never are."""
-    from rlds2buf.buffers.disk.snapshot import load_buffer
-    from rlds2buf.buffers.factories import empty_like
-    from rlds2buf.buffers.state import restore
-
-    functions = parts["functions"]
+    make: Callable[..., HasEngine] = parts["make"]
+    kind, functions = parts["kind"], parts["functions"]
     if "path" in parts:
-        buffer = load_buffer(parts["path"], **functions)
-        buffer._drawing.sampled, buffer._rng.bit_generator.state = parts["drawn"]
-        buffer._seed = seed_of(buffer._rng)
+        folder = Path(parts["path"])
+        buffer = open_saved(folder, read_manifest(folder), {kind: make}, functions=functions)
+        buffer.engine.sampled, state = parts["drawn"]
+        buffer.engine.draw_from(state)
         return buffer
-    buffer = empty_like(parts["kind"], parts["spec"], {**parts["options"], **functions})
+    buffer = empty_like(kind, parts["spec"], {**parts["options"], **functions}, {kind: make})
     arrays = {name: np.array(array) for name, array in parts["state"]["arrays"].items()}
     for array in arrays.values():
         array.flags.writeable = False  # as a saved buffer's: the first change takes as many slots as there must be
-    restore(buffer, parts["state"], arrays)
-    buffer.provenance = dict(parts["provenance"])
+    buffer.engine.restore(parts["state"], arrays)
+    buffer.engine.provenance = dict(parts["provenance"])
     return buffer
 
 

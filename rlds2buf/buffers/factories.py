@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rlds2buf.buffers.buffer import Buffer
 from rlds2buf.buffers.contents.contents import Contents
+from rlds2buf.buffers.contents.reservoir import ReservoirContents, ReservoirSampler, log_slots
 from rlds2buf.buffers.disk.live_folder import LiveFolder, check_durability
+from rlds2buf.buffers.engine import Engine
 from rlds2buf.buffers.other_names import well_named
 from rlds2buf.buffers.read.hindsight import Hindsight
+from rlds2buf.buffers.read.view import View
 from rlds2buf.buffers.rows.row_store import RowStore
 from rlds2buf.buffers.select.prioritized import PrioritizedSampler
-from rlds2buf.buffers.select.removers import Fifo, WholeFifo
+from rlds2buf.buffers.select.removers import Fifo, Reservoir, WholeFifo
 from rlds2buf.buffers.select.samplers import Sampler, UniformSampler
 from rlds2buf.buffers.storage_units import DEFAULT_CAPACITY, Units
 from rlds2buf.core.arguments import integer
-from rlds2buf.core.options import check_types
 from rlds2buf.core.room import room_for
 from rlds2buf.core.spaces import step_spec
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import SnapshotCorrupt, SnapshotError
 from rlds2buf.views.goals import GoalMap
 
-__all__ = ["empty_like", "make_circular", "make_hindsight", "make_hindsight_prioritized", "make_prioritized"]
+__all__ = [
+    "MAKERS",
+    "make_circular",
+    "make_hindsight",
+    "make_hindsight_prioritized",
+    "make_prioritized",
+    "make_reservoir",
+]
 
 _FIRST_SLOTS = 1024
-_NOT_SAVED = {"capacity", "capacity_unit", "directory", "durability", "seed", "spec"}
-"""Arguments that are not among a saved buffer's options; one that names a directory would have it written."""
 
 
 @well_named
@@ -95,9 +102,18 @@ def make_circular(
     >>> (batch.data.next_observation - batch.data.observation).tolist()
     [1.0, 1.0]
     """
-    units = Units(storage_unit, item_length, count_hits)
-    where = directory, durability
-    return _make("circular", spec, capacity, UniformSampler, {}, capacity_unit, seed, *where, view, units=units)
+    return _fifo(
+        "circular",
+        spec,
+        capacity,
+        capacity_unit,
+        UniformSampler,
+        units=Units(storage_unit, item_length, count_hits),
+        seed=seed,
+        directory=directory,
+        durability=durability,
+        view=view,
+    )
 
 
 @well_named
@@ -156,7 +172,7 @@ def make_prioritized(
     >>> batch.data.observation.tolist(), batch.info.weight.tolist()
     ([3.0, 3.0, 3.0], [1.0, 1.0, 1.0])
     """
-    options = {
+    options: dict[str, Any] = {
         "alpha": alpha,
         "beta": beta,
         "beta_final": beta_final,
@@ -166,12 +182,19 @@ def make_prioritized(
         "stratified": stratified,
     }
 
-    def sampler(slots: int) -> PrioritizedSampler:
-        return PrioritizedSampler(slots, **options)  # type: ignore[arg-type]  # checked where it is made
-
-    units = Units(storage_unit, item_length, count_hits)
-    where = directory, durability
-    return _make("prioritized", spec, capacity, sampler, options, capacity_unit, seed, *where, view, units=units)
+    return _fifo(
+        "prioritized",
+        spec,
+        capacity,
+        capacity_unit,
+        functools.partial(PrioritizedSampler, **options),
+        units=Units(storage_unit, item_length, count_hits),
+        options=options,
+        seed=seed,
+        directory=directory,
+        durability=durability,
+        view=view,
+    )
 
 
 @well_named
@@ -257,10 +280,18 @@ def make_hindsight(
         vectorized=vectorized,
         while_sampling=while_sampling,
     )
-    options = hindsight.options()
-    where = directory, durability
-    return _make(
-        "hindsight", spec, capacity, UniformSampler, options, capacity_unit, seed, *where, view, hindsight=hindsight
+    return _fifo(
+        "hindsight",
+        spec,
+        capacity,
+        capacity_unit,
+        UniformSampler,
+        options=hindsight.options(),
+        seed=seed,
+        directory=directory,
+        durability=durability,
+        view=view,
+        hindsight=hindsight,
     )
 
 
@@ -330,8 +361,7 @@ def make_hindsight_prioritized(
         vectorized=vectorized,
         while_sampling=while_sampling,
     )
-
-    priorities = {
+    priorities: dict[str, Any] = {
         "alpha": alpha,
         "beta": beta,
         "beta_final": beta_final,
@@ -340,90 +370,166 @@ def make_hindsight_prioritized(
         "normalise": normalise,
         "stratified": stratified,
     }
-
-    def sampler(slots: int) -> PrioritizedSampler:
-        return PrioritizedSampler(slots, **priorities)  # type: ignore[arg-type]  # checked where it is made
-
-    options = {**hindsight.options(), **priorities}
-    kind, where = "hindsight_prioritized", (directory, durability)
-    return _make(kind, spec, capacity, sampler, options, capacity_unit, seed, *where, view, hindsight=hindsight)
-
-
-def makers_by_kind() -> dict[str, Callable[..., Buffer]]:
-    """The factories of single buffers, by the kind that a buffer says it is."""
-    from rlds2buf.buffers.make_reservoir import make_reservoir
-
-    return {
-        "circular": make_circular,
-        "hindsight": make_hindsight,
-        "hindsight_prioritized": make_hindsight_prioritized,
-        "prioritized": make_prioritized,
-        "reservoir": make_reservoir,
-    }
+    return _fifo(
+        "hindsight_prioritized",
+        spec,
+        capacity,
+        capacity_unit,
+        functools.partial(PrioritizedSampler, **priorities),
+        options={**hindsight.options(), **priorities},
+        seed=seed,
+        directory=directory,
+        durability=durability,
+        view=view,
+        hindsight=hindsight,
+    )
 
 
-def empty_like(kind: str, spec: StepSpec, options: dict[str, Any], *, seed: int | None = None) -> Buffer:
-    """An empty buffer of a saved one's kind, for :func:`rlds2buf.load_buffer` to fill.
+@well_named
+def make_reservoir(
+    spec: StepSpec | tuple[Any, Any],
+    capacity: int = DEFAULT_CAPACITY,
+    *,
+    capacity_unit: str = "items",
+    storage_unit: str = "timesteps",
+    item_length: int | None = None,
+    count_hits: bool = False,
+    seed: int | None = None,
+    directory: str | Path | None = None,
+    durability: str = "save",
+    view: Mapping[str, Any] | None = None,
+) -> Buffer:
+    """A buffer that holds a uniform sample of everything ever added, and samples that uniformly.
+
+    Algorithm R (Vitter 1985, https://doi.org/10.1145/3147.3165): after n items each of them is held
+    with probability ``min(1, capacity / n)``, the first as well as the last, and so is every set of
+    `capacity` of them.  ``add`` gives keys for all items, also those that are not held (any more).
+
+    A transition is held by itself, with its own next observation.  Its n-step returns and sequences
+    end where the transition that followed it is not held.
+
+    The capacity counts items.  A bound on the rows of items of several transitions could only be
+    kept by preferring short ones; they take as many rows as they have, and memory grows to that.
+
+    Args:
+        spec, storage_unit, item_length, count_hits, seed, directory, durability, view: as for
+            :func:`make_circular`. (A log of the rows has a quarter more of them than is held.)
+        capacity: how many items it holds, at least 1.
+        capacity_unit: ``"items"``; for ``"timesteps"`` also ``"rows"`` or ``"transitions"``, and for
+            ``"episodes"`` also ``"episodes"``, which mean the same.
+
+    Returns:
+        An empty Buffer.
 
     Raises:
-        SnapshotCorrupt: there is no such kind, or its options don't fit.
-        SnapshotError: it needs functions that were not given.
-        TypeError: it takes none, and some were given.
+        SpecMismatch, SnapshotExists, ValueError: as for :func:`make_circular`.
+
+    >>> import numpy as np
+    >>> from rlds2buf import Episode, spec_of
+    >>> ep = Episode(observation=np.arange(101.0), action=np.zeros(101), reward=np.ones(101), discount=np.ones(101))
+    >>> buffer = make_reservoir(spec_of(ep), 10, seed=0)
+    >>> len(buffer.add(ep)), len(buffer)
+    (100, 10)
     """
-    makers = makers_by_kind()
-    functions = {"reward_fn", "done_fn"} & set(options)
-    if functions and kind in makers and not kind.startswith("hindsight"):
-        raise TypeError(f"a {kind} buffer takes no {' or '.join(sorted(functions))}: it knows no goals")
-    if kind.startswith("hindsight") and len(functions) < 2:
-        raise SnapshotError(
-            "functions are not saved with a hindsight buffer: use load_buffer(path, reward_fn=..., done_fn=...)"
-        )
-    foreign = sorted(_NOT_SAVED & set(options))
-    if foreign:
-        raise SnapshotCorrupt(f"{foreign[0]!r} is nothing that a saved buffer says")
-    try:
-        check_types(makers[kind], options)
-        return makers[kind](spec, 1, seed=seed, **options)
-    except (KeyError, TypeError, ValueError) as cause:
-        raise SnapshotCorrupt(f"no buffer of kind {kind!r} can be made: {cause}") from cause
+    units = Units(storage_unit, item_length, count_hits)
+    units.check_capacity_unit(capacity_unit)
+    if units.whole and capacity_unit in ("rows", "transitions"):
+        raise ValueError(f"a reservoir of {storage_unit} has room for so many items, not {capacity_unit}")
+    if not units.whole and capacity_unit == "episodes":
+        raise ValueError("a reservoir of timesteps can't count episodes; use storage_unit='episodes'")
+    capacity = integer("capacity", capacity, 1)
+    return _make(
+        "reservoir",
+        spec,
+        log_slots(capacity),
+        Reservoir(capacity, capacity_unit, seed=seed),
+        ReservoirSampler,
+        contents=ReservoirContents,
+        units=units,
+        apart=True,
+        seed=seed,
+        directory=directory,
+        durability=durability,
+        view=view,
+    )
+
+
+def _fifo(
+    kind: str,
+    spec: StepSpec | tuple[Any, Any],
+    capacity: int,
+    capacity_unit: str,
+    sampler: Callable[[int], Sampler],
+    *,
+    units: Units | None = None,
+    **others: Any,
+) -> Buffer:
+    """A buffer that keeps the newest; `others` are as for :func:`_make`."""
+    units = units or Units()
+    units.check_capacity_unit(capacity_unit)
+    capacity = integer("capacity", capacity, 1)
+    remover = WholeFifo(capacity, capacity_unit) if units.whole else Fifo(capacity, capacity_unit)
+    slots = capacity if capacity_unit == "rows" else min(capacity, _FIRST_SLOTS)
+    return _make(kind, spec, slots, remover, sampler, units=units, **others)
 
 
 def _make(
     kind: str,
     spec: StepSpec | tuple[Any, Any],
-    capacity: int,
+    slots: int,
+    remover: Any,
     sampler: Callable[[int], Sampler],
-    options: Mapping[str, Any],
-    capacity_unit: str,
+    *,
+    contents: Callable[[RowStore, Any, Any], Contents] = Contents,
+    units: Units,
+    apart: bool = False,
+    options: Mapping[str, Any] | None = None,
     seed: int | None,
     directory: str | Path | None,
     durability: str,
     view: Mapping[str, Any] | None,
-    *,
     hindsight: Hindsight | None = None,
-    units: Units | None = None,
 ) -> Buffer:
+    """A buffer of these parts; whatever is wrong with an argument is found before a folder is made.
+
+    Args:
+        kind: what it is called.
+        slots: rows of the store at first.
+        remover: which rows leave.
+        sampler: makes one for so many slots.
+        contents: puts store, remover and sampler together.
+        apart: whether each item is stored by itself, for it leaves by itself.
+        options: of the sampler or the hindsight, as the factory was given them.
+        spec, units, seed, directory, durability, view, hindsight: as the factories have them.
+    """
     spec = step_spec(spec)
-    capacity = integer("capacity", capacity, 1)
     check_durability(durability)
-    units = units or Units()
-    units.check_capacity_unit(capacity_unit)
-    remover = WholeFifo(capacity, capacity_unit) if units.whole else Fifo(capacity, capacity_unit)
-    slots = capacity if capacity_unit == "rows" else min(capacity, _FIRST_SLOTS)
+    seen = View.of(view, whole=units.whole)
     with room_for(f"capacity: {slots:,} rows", slots * spec.row_bytes):
         drawn = sampler(slots)
         home = None if directory is None else LiveFolder(Path(directory), durability=durability)
-        store = RowStore(spec, slots, home=home)
-        contents = Contents(store, remover, drawn)
-        units.prepare(contents)
-    return Buffer(
+        held = contents(RowStore(spec, slots, home=home), remover, drawn)
+        units.prepare(held)
+    engine = Engine(
         spec,
-        contents,
+        held,
         kind=kind,
-        intake=units.intake(spec),
-        options={**options, **units.options()},
+        make=MAKERS[kind],
+        intake=units.intake(spec, apart=apart),
+        options={**(options or {}), **units.options(), **({"view": dict(view)} if view else {})},
+        view=seen,
         seed=seed,
         home=home,
-        view=view,
         hindsight=hindsight,
     )
+    return Buffer(engine)
+
+
+MAKERS: Final[dict[str, Callable[..., Buffer]]] = {
+    "circular": make_circular,
+    "hindsight": make_hindsight,
+    "hindsight_prioritized": make_hindsight_prioritized,
+    "prioritized": make_prioritized,
+    "reservoir": make_reservoir,
+}
+"""The factories of single buffers, by the kind that a buffer says it is."""

@@ -11,7 +11,6 @@ from rlds2buf.buffers.buffer import Buffer
 from rlds2buf.buffers.multi_agent.buffer import MultiAgentBuffer
 from rlds2buf.buffers.multi_agent.lockstep import Lockstep
 from rlds2buf.buffers.multi_agent.new_items import joined
-from rlds2buf.buffers.select.prioritized import PrioritizedSampler
 from rlds2buf.core import nest
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.sample import MultiAgentSample, Sample, SampleInfo, Trajectory
@@ -67,14 +66,14 @@ def sample_min_n_steps(
         raise ValueError("replace=False is for one draw, and this may take several")
     if isinstance(buffer, Buffer):
         return _enough({"": (buffer, buffer)}, num_steps, options)[""]
-    if buffer._lockstep is not None:
-        return _slots(buffer, buffer._lockstep, num_steps, count_by, options)
+    if buffer.engine.lockstep is not None:
+        return _slots(buffer, buffer.engine.lockstep, num_steps, count_by, options)
     policy_id = options.pop("policy_id", None)
-    first = buffer.sample(1, policy_id, **options) if buffer._ratio is not None or not buffer.ready else None
+    first = buffer.sample(1, policy_id, **options) if buffer.engine.ratio is not None or not buffer.ready else None
     if first is not None:
         # Mixing has an account of what is new for whole batches; what it gives is not drawn again.
         return _mixed(buffer, first, num_steps, count_by, options)
-    wanted = list(buffer.policies) if policy_id is None else [buffer._agents.known(policy_id)]
+    wanted = list(buffer.policies) if policy_id is None else [buffer.engine.agents.known(policy_id)]
     names = [name for name in wanted if len(buffer.policies[name])]
     if not names:
         return buffer.sample(1, policy_id, **options)
@@ -119,14 +118,14 @@ def update_priorities_from_learner(
     if not 0.0 <= eta <= 1.0:
         raise ValueError(f"eta must be in [0, 1], got {eta}")
     if isinstance(buffer, Buffer):
-        if not isinstance(buffer._sampler, PrioritizedSampler):
+        if not buffer.engine.sampler.has_priorities:
             return {}
         keys, errors = _errors("", results, eta)
         return {"": buffer.update_priorities(keys, np.abs(errors))}
     updates = {}
     for name, result in results.items():
-        policy = buffer.policies[buffer._agents.known(name)]
-        if isinstance(policy._sampler, PrioritizedSampler):
+        policy = buffer.policies[buffer.engine.agents.known(name)]
+        if policy.engine.sampler.has_priorities:
             updates[name] = _errors(f"policy {name!r}: ", result, eta)
     return buffer.update_priorities(updates)
 
@@ -170,21 +169,20 @@ def _enough(
 
 def _longest(buffer: Buffer, options: Mapping[str, Any]) -> int:
     """How many steps an item can have."""
-    view = buffer._view.changed(options.get("n_step"), options.get("gamma"), options.get("sequence_length"))
-    with buffer._lock:
-        return int(buffer._contents.longest if view.whole else view.sequence_length or 1)
+    engine = buffer.engine
+    view = engine.view.changed(**{name: options.get(name) for name in ("n_step", "gamma", "sequence_length")})
+    with engine.lock:
+        return int(engine.contents.longest if view.whole else view.sequence_length or 1)
 
 
 def _joined(samples: list[Sample], buffer: Buffer, options: Mapping[str, Any]) -> Sample:
     """Draws of one buffer as one."""
-    sampler = buffer._sampler
     whole = joined(samples)
-    if len(samples) > 1 and isinstance(sampler, PrioritizedSampler) and sampler.normalise == "batch":
-        # Each draw's weights were relative to its own largest one.
-        beta = sampler.beta if options.get("beta") is None else options["beta"]
-        chance = whole.info.probability
-        whole = whole._replace(info=whole.info._replace(weight=(chance.min() / chance) ** beta))
-    return whole
+    if len(samples) == 1:
+        return whole
+    # Each draw's weights may have been relative to its own largest one.
+    weight = buffer.engine.sampler.weights(whole.info.probability, options.get("beta"))
+    return whole if weight is None else whole._replace(info=whole.info._replace(weight=weight))
 
 
 def _mixed(
@@ -226,7 +224,7 @@ def _slots(
     batches: list[MultiAgentSample] = []
     steps = 0
     while steps < num_steps:
-        with buffer._lock:
+        with buffer.engine.lock:
             rows = lockstep.slots.most_rows() if count_by == "agent" else 1
         length = max(_longest(policy, options) for policy in buffer.policies.values())
         count = -(-(num_steps - steps) // max(1, rows * length))

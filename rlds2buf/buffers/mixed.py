@@ -91,7 +91,7 @@ class MixedBuffers(Closed):
         self._weights = None if weights is None else np.asarray(weights, np.float64)
         self._rng = np.random.default_rng(seed)
         self._seed = forks.seed_of(self._rng)
-        forks.register(self)
+        forks.register(self, MixedBuffers._forked)
 
     def __len__(self) -> int:
         """Items of all buffers."""
@@ -188,7 +188,7 @@ class MixedBuffers(Closed):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        forks.register(self)
+        forks.register(self, MixedBuffers._forked)
 
     def _forked(self, number: int) -> None:
         """This is a child now: see core/forks.py."""

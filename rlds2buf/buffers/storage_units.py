@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rlds2buf.buffers.add.intake import Block, Intake
+from rlds2buf.buffers.add.intake import Intake
 from rlds2buf.buffers.contents.contents import Contents
 from rlds2buf.buffers.contents.draw_counts import Hits
+from rlds2buf.buffers.rows.block import Block
 from rlds2buf.buffers.rows.row_store import OWN_NEXT
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode

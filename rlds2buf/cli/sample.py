@@ -37,7 +37,7 @@ def command(buffer: str, batch_size: int, seed: int | None, as_json: bool, **vie
     BUFFER may also be a Reverb table (reverb://HOST:PORT/TABLE) or a Reverb checkpoint: items are drawn, and their
     rows shown.
     """
-    from rlds2buf.buffers.disk.snapshot import load_buffer
+    from rlds2buf.buffers.loading import load_buffer
     from rlds2buf.reverb.draw_items import is_reverb
 
     if is_reverb(buffer):

@@ -8,13 +8,15 @@ the fork, from 1, counted by itself, to spawn new generators from.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import os
 import threading
 import time
 import weakref
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,21 +26,37 @@ _PATIENCE_S = 10.0
 """How long a fork waits for locks, all together; a child whose parent did not get one may find work half done."""
 
 _FORK = 0xF04C
-_living: dict[int, weakref.ref[Any]] = {}
+_T = TypeVar("_T")
 _numbers = itertools.count()
 _mine = threading.local()
 
 
-def register(thing: Any, *, outer: bool = False) -> None:
-    """Have ``thing._forked(number)`` called in every child; with an attribute ``_lock`` see above.
+@dataclasses.dataclass
+class _Entry:
+    """A registered object, what to call in a child, how to find its lock, and forks since it is there."""
+
+    thing: weakref.ref[Any]
+    forked: Callable[[Any, int], None]
+    lock: Callable[[Any], Any] | None
+    forks: int = 0
+
+
+_living: dict[int, _Entry] = {}
+
+
+def register(
+    thing: _T, forked: Callable[[_T, int], None], *, lock: Callable[[_T], Any] | None = None, outer: bool = False
+) -> None:
+    """Have ``forked(thing, number)`` called in every child.
 
     Args:
         thing: kept alive by others.
+        forked: a function that does not hold `thing`, such as one of its class.
+        lock: gives the object's lock, see above.
         outer: its lock is taken before those of others.
     """
     number = next(_numbers) - (1 << 60) * outer
-    _living[number] = weakref.ref(thing, lambda _: _living.pop(number, None))
-    thing._fork_count = 0
+    _living[number] = _Entry(weakref.ref(thing, lambda _: _living.pop(number, None)), forked, lock)
 
 
 def seed_of(seed: Any) -> np.random.SeedSequence:
@@ -60,19 +78,19 @@ def fork_seed(seed: np.random.SeedSequence, number: int) -> np.random.SeedSequen
     return np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, _FORK, number))
 
 
-def _things() -> list[Any]:
-    found = [reference() for _, reference in sorted(_living.copy().items())]
-    return [thing for thing in found if thing is not None]
+def _things() -> list[tuple[Any, _Entry]]:
+    found = [(entry.thing(), entry) for _, entry in sorted(_living.copy().items())]
+    return [(thing, entry) for thing, entry in found if thing is not None]
 
 
 def _before() -> None:
     _mine.taken = taken = []
     until = time.monotonic() + _PATIENCE_S
-    for thing in _things():
-        lock = getattr(thing, "_lock", None)
+    for thing, entry in _things():
+        lock = None if entry.lock is None else entry.lock(thing)
         if lock is not None and lock.acquire(timeout=max(0.0, until - time.monotonic())):
             taken.append(lock)
-        thing._fork_count += 1
+        entry.forks += 1
 
 
 def _release() -> None:
@@ -82,9 +100,9 @@ def _release() -> None:
 
 def _in_child() -> None:
     _mine.__dict__.pop("taken", None)  # each object makes itself a new one
-    for thing in _things():
-        number, thing._fork_count = thing._fork_count, 0
-        thing._forked(number)
+    for thing, entry in _things():
+        number, entry.forks = entry.forks, 0
+        entry.forked(thing, number)
 
 
 os.register_at_fork(before=_before, after_in_parent=_release, after_in_child=_in_child)

@@ -279,7 +279,7 @@ def test_what_was_drawn_is_given_where_nothing_new_is_left() -> None:
 
 
 def priorities(buffer: Any) -> list[float]:
-    return buffer._sampler.arrays(buffer._store)["priority"].tolist()
+    return buffer.engine.sampler.arrays(buffer.engine.store)["priority"].tolist()
 
 
 def test_results_by_policy() -> None:

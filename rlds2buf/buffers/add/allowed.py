@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rlds2buf.buffers.add.intake import Block
+from rlds2buf.buffers.rows.block import Block
 from rlds2buf.core import nest
 from rlds2buf.core.fields import FINAL_ROW, FLAG_FIELDS, TRANSITION_FIELDS
 from rlds2buf.core.limits import Limits

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from rlds2buf.buffers.add.intake import Block
-from rlds2buf.buffers.add.step_ids import Mark, checked_marks
 from rlds2buf.buffers.contents.draw_counts import Hits
+from rlds2buf.buffers.rows.block import Block
 from rlds2buf.buffers.rows.row_store import Allocator, RowStore, in_memory
+from rlds2buf.buffers.rows.step_ids import Mark, checked_marks
 from rlds2buf.buffers.select.removers import Fifo
 from rlds2buf.buffers.select.samplers import Sampler, item_slots
 from rlds2buf.core.fields import CONTINUE, FINAL_ROW

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rlds2buf.buffers.add.intake import Block
 from rlds2buf.buffers.contents.contents import Contents
+from rlds2buf.buffers.rows.block import Block
 from rlds2buf.buffers.rows.row_store import OWN_NEXT, Allocator, RowStore, in_memory
 from rlds2buf.buffers.select.removers import Reservoir
 from rlds2buf.buffers.select.samplers import UniformSampler, item_slots

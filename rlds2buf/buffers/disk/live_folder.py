@@ -19,7 +19,7 @@ from rlds2buf.buffers.disk.undo import Undo
 from rlds2buf.buffers.rows.blob_segments import LiveBlobs, Segment
 from rlds2buf.buffers.rows.blobs import OBJECT
 from rlds2buf.buffers.rows.columns import MemoryColumns, write_tables
-from rlds2buf.buffers.state import describe
+from rlds2buf.buffers.rows.row_store import RowStore
 from rlds2buf.core import forks
 from rlds2buf.errors import ReplayError, SinkError, SnapshotCorrupt, SnapshotExists
 from rlds2buf.files.blob_file import SavedBlobs
@@ -29,8 +29,7 @@ from rlds2buf.files.local_path import refuse_address
 from rlds2buf.version import __version__
 
 if TYPE_CHECKING:
-    from rlds2buf.buffers.buffer import Buffer
-    from rlds2buf.buffers.rows.row_store import RowStore
+    from rlds2buf.buffers.engine import Engine  # whose numerics those who only read rows can do without
 
 __all__ = ["DURABILITY", "LiveFolder", "check_durability", "live_blobs"]
 
@@ -58,7 +57,7 @@ class LiveFolder:
     Columns are memory-mapped files, so the buffer may be larger than memory.  They change as the
     buffer does; :meth:`save` writes the manifest that makes them a saved buffer again.  The first
     change after it marks the manifest, and with `durability` ``"save"`` begins a file of what rows
-    were (see buffers/undo.py), by which whoever opens the folder after a kill puts them back.
+    were (see buffers/disk/undo.py), by which whoever opens the folder after a kill puts them back.
 
     Files have holes where no row was written yet; room on the disk is taken before rows go there.
 
@@ -97,7 +96,7 @@ class LiveFolder:
         self._lost = ""
         self._writer = _take_over(self)
         self.durability = durability
-        forks.register(self)
+        forks.register(self, LiveFolder._forked)
 
     def allocate(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         """A column of zeros (or of empty strings) in a new (sparse) file; an Allocator."""
@@ -197,7 +196,7 @@ class LiveFolder:
         if isinstance(column, np.memmap) and column.filename is not None:
             Path(column.filename).unlink(missing_ok=True)
 
-    def save(self, buffer: Buffer) -> dict[str, Any]:
+    def save(self, engine: Engine) -> dict[str, Any]:
         """Flush the columns and write the manifest; files no longer used are removed.
 
         Raises:
@@ -209,11 +208,11 @@ class LiveFolder:
         entries: list[dict[str, Any]] = []
         used: set[str] = set()
         arrays: dict[str, Any] = {
-            **buffer._store.arrays(),
-            **{f"sampler/{name}": array for name, array in buffer._sampler.live_arrays().items()},
+            **engine.store.arrays(),
+            **{f"sampler/{name}": array for name, array in engine.sampler.live_arrays().items()},
         }
         tables = MemoryColumns()
-        strings = write_tables(buffer._store, tables.column)
+        strings = write_tables(engine.store, tables.column)
         arrays.update(tables.arrays())
         segments: dict[str, list[list[Any]]] = {}
         for name, array in list(arrays.items()):
@@ -238,12 +237,12 @@ class LiveFolder:
             shape = list(array.shape)
             entries.append({"name": name, "file": relative, "dtype": array.dtype.str, "shape": shape, "crc32c": None})
         body = {
-            **describe(buffer),
-            "base": buffer._store.base,
+            **engine.describe(),
+            "base": engine.store.base,
             "data": ".",
             "columns": entries,
             "clean": True,
-            "provenance": buffer.provenance,
+            "provenance": engine.provenance,
             **({"version": 2, "segments": segments} if segments or strings else {}),
             **({} if self.durability == "save" else {"durability": self.durability}),
             "rlds2buf": __version__,

@@ -14,13 +14,11 @@ from rlds2buf.core.json_text import parse_json
 from rlds2buf.errors import SnapshotCorrupt, SnapshotTooNew, SourceNotFound
 from rlds2buf.files.durable import replace_text
 
-__all__ = ["FORMAT", "TABLES", "VERSION", "inside", "is_buffer", "read_manifest", "write_manifest"]
+__all__ = ["FORMAT", "VERSION", "inside", "is_buffer", "read_manifest", "write_manifest"]
 
 FORMAT = "rlds2buf-buffer"
 VERSION = 2
 """Of format 2 are buffers with byte strings in files of their own; others are still written as format 1."""
-TABLES = "strings/"
-"""What the names of tables of strings start with, which are too large for the manifest."""
 _NAME = "manifest.json"
 
 

@@ -25,24 +25,21 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 
 from rlds2buf.buffers.add.intake import Intake
-from rlds2buf.buffers.disk.live_folder import LiveFolder
 from rlds2buf.buffers.disk.manifest import is_buffer, read_manifest, write_manifest
-from rlds2buf.buffers.disk.saved_rows import open_columns
-from rlds2buf.buffers.disk.undo import settled
+from rlds2buf.buffers.engine import Engine
 from rlds2buf.buffers.rows.blobs import is_blob
-from rlds2buf.buffers.rows.columns import TABLES, table_of, write_columns
+from rlds2buf.buffers.rows.columns import TABLES, table_of
 from rlds2buf.buffers.rows.row_store import RowStore
 from rlds2buf.buffers.rows.vocabulary import MAX_BYTES, MAX_STRINGS, TextCoder
-from rlds2buf.buffers.state import describe, restore
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import FINAL_ROW
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import SinkError, SnapshotCorrupt, SnapshotError, SnapshotExists
+from rlds2buf.errors import SinkError, SnapshotError, SnapshotExists
 from rlds2buf.files.blob_file import BlobFile
 from rlds2buf.files.column_file import ColumnFile
 from rlds2buf.files.durable import sync_folder
@@ -51,111 +48,17 @@ from rlds2buf.files.partial import PartialFolder, plain_json
 from rlds2buf.kernels.chain import CODE
 from rlds2buf.version import __version__
 
-if TYPE_CHECKING:
-    from rlds2buf.buffers.buffer import Buffer
-
-__all__ = ["SnapshotWriter", "load_buffer", "save_buffer"]
+__all__ = ["SnapshotFolder", "SnapshotWriter", "save_buffer"]
 
 _MAX_ROWS = 1 << 32
 _DATA = re.compile(r"data-[0-9a-f]{12}")
-_FUNCTIONS = frozenset({"done_fn", "policy_mapping", "reward_fn"})
 
 
-def load_buffer(
-    path: str | os.PathLike[str],
-    *,
-    seed: int | None = None,
-    verify: bool | None = None,
-    writable: bool = False,
-    **functions: Any,
-) -> Buffer:
-    """Open a saved buffer; of one for several agents a :class:`~rlds2buf.buffers.multi_agent.buffer.MultiAgentBuffer`.
-
-    The columns are memory-mapped, so this takes milliseconds whatever the size.  Sampling reads
-    the files; the first ``add`` copies the rows into memory, and the files never change.
-
-    The files' sizes are compared when they are opened, and up to ten times a second before rows are
-    read: one that somebody cut short is an error.  If that happens within a tenth of a second before
-    a read, the system ends the process (SIGBUS), as it does where a disk can't be read any more.
-
-    Args:
-        path: the folder.
-        seed: start the draws anew instead of going on where the saved buffer was.
-        verify: compare every column's checksum; None does it below 256 MiB. (Files of a
-            directory-backed buffer have none.)
-        writable: go on with the files in place, as a directory-backed buffer, of the `durability` that it
-            had. One process does that at a time; a buffer of the same process that has nothing unsaved
-            gives the folder up.
-        functions: what can't be saved, for kinds that need it (``reward_fn``, ``done_fn``, ``policy_mapping``).
-
-    Raises:
-        SourceNotFound: there is no such folder.
-        SnapshotCorrupt: it is incomplete or damaged, or a process has changed it and not saved it yet.
-        SnapshotExists: `writable`, and somebody else writes it.
-        SnapshotTooNew: a newer rlds2buf wrote it.
-        SinkError: what a killed process left can't be put back as it was last saved.
-        TypeError, ValueError: `seed` is none, or a function is one that no buffer, or not this kind, takes.
-
-    >>> import tempfile
-    >>> import rlds2buf
-    >>> ep = Episode(observation=np.arange(4.0), action=np.zeros(4), is_terminal=[False, False, False, True])
-    >>> buffer = rlds2buf.make_circular(rlds2buf.spec_of(ep), 100)
-    >>> keys = buffer.add(ep)
-    >>> folder = Path(tempfile.mkdtemp()) / "saved"
-    >>> buffer.save(folder)
-    >>> len(load_buffer(folder, seed=0))
-    3
-    """
-    from rlds2buf.buffers.factories import empty_like
-
-    _check_arguments(seed, functions)
-    folder = Path(path)
-    manifest = read_manifest(folder)
-    home = None
-    if writable:
-        home = LiveFolder(folder, existing=True)
-        folder, manifest = home.path, read_manifest(home.path)
-    manifest = settled(folder, manifest, locked=writable)
-    if manifest.get("kind") == "multi_agent" and not writable:
-        from rlds2buf.buffers.multi_agent.saved import load
-
-        return cast("Buffer", load(folder, manifest, seed=seed, verify=verify, **functions))
-    if "policy_mapping" in functions:
-        raise TypeError(f"{folder}: the buffer takes no policy_mapping, for it is of one agent")
-    try:
-        spec = StepSpec.from_json(manifest["spec"])
-        options = dict(manifest["options"])
-        kind = manifest["kind"]
-    except (KeyError, TypeError, ValueError) as cause:
-        raise SnapshotCorrupt(f"{folder}: its manifest does not describe a buffer: {cause}") from cause
-    arrays, mapped = open_columns(folder, manifest, verify=verify, writable=writable)
-    buffer = empty_like(kind, spec, {**options, **functions}, seed=seed)
-    restore(buffer, {**manifest, "rng": None} if seed is not None else manifest, arrays)
-    buffer.provenance = manifest.get("provenance", {})
-    buffer._store.mapped = mapped
-    buffer._origin = folder.resolve()
-    if home is not None:
-        buffer._home = buffer._store.home = home
-        buffer._store.allocate = home.allocate
-        home.take_over(buffer._store, manifest)
-    return buffer
-
-
-def _check_arguments(seed: Any, functions: Mapping[str, Any]) -> None:
-    """Say what is wrong with arguments before anything of it is taken for a damaged buffer."""
-    np.random.default_rng(seed)
-    unknown = set(functions) - _FUNCTIONS
-    if unknown:
-        raise TypeError(f"load_buffer has no option {min(unknown)!r}; functions are {', '.join(sorted(_FUNCTIONS))}")
-
-
-def save_buffer(buffer: Buffer, path: Path, *, overwrite: bool = False) -> None:
+def save_buffer(engine: Engine, path: Path, *, overwrite: bool = False) -> None:
     """Write a whole buffer; ``Buffer.save`` calls it."""
-    with _Folder(path, overwrite=overwrite) as folder:
-        version = 2 if write_columns(buffer._store, folder.column) else 1
-        for name, array in buffer._sampler.arrays(buffer._store).items():
-            folder.column(f"sampler/{name}", array.shape[1:], array.dtype).append(array)
-        folder.finish({**describe(buffer), "version": version, "provenance": plain_json(buffer.provenance)})
+    with SnapshotFolder(path, overwrite=overwrite) as folder:
+        version = 2 if engine.write(folder.column) else 1
+        folder.finish({**engine.describe(), "version": version, "provenance": plain_json(engine.provenance)})
 
 
 class SnapshotWriter:
@@ -193,7 +96,7 @@ class SnapshotWriter:
         self.episodes = 0
         self.notes: dict[str, Any] = {}
         self._provenance = plain_json(provenance or {})
-        self._folder = _Folder(
+        self._folder = SnapshotFolder(
             Path(path),
             provenance={"source": self._provenance, "spec": spec.to_json()},
             overwrite=overwrite,
@@ -295,7 +198,7 @@ class SnapshotWriter:
             self._texts[i] = TextCoder(table.first(MAX_STRINGS, MAX_BYTES), table.rows), table
 
 
-class _Folder(PartialFolder):
+class SnapshotFolder(PartialFolder):
     """A buffer's folder in the making, with its columns."""
 
     def __init__(
@@ -386,7 +289,7 @@ class _Folder(PartialFolder):
         self._columns.clear()
         super().close(keep=keep)
 
-    def __enter__(self) -> _Folder:
+    def __enter__(self) -> SnapshotFolder:
         return self
 
     def _digest(self, body: Mapping[str, Any]) -> str:

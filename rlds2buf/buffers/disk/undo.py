@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from rlds2buf.buffers.disk.manifest import TABLES, inside, read_manifest, write_manifest
+from rlds2buf.buffers.disk.manifest import inside, read_manifest, write_manifest
+from rlds2buf.buffers.rows.columns import TABLES
 from rlds2buf.errors import SinkError, SnapshotCorrupt
 from rlds2buf.files.column_file import open_column
 from rlds2buf.files.folder_lock import FolderLock, writer_of

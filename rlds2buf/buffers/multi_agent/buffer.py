@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import copy
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,20 +10,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlds2buf.buffers.add.step_ids import IDS
 from rlds2buf.buffers.buffer import Buffer
+from rlds2buf.buffers.copies import require_names
 from rlds2buf.buffers.keys import as_keys
-from rlds2buf.buffers.multi_agent.independent import Generators, Independent
-from rlds2buf.buffers.multi_agent.lockstep import Lockstep
-from rlds2buf.buffers.multi_agent.policies import Agents, checked_settings, make_policies
+from rlds2buf.buffers.multi_agent.engine import MultiAgentEngine
+from rlds2buf.buffers.multi_agent.independent import Generators
+from rlds2buf.buffers.multi_agent.policies import checked_settings, make_policies
+from rlds2buf.buffers.multi_agent.saved import save
 from rlds2buf.buffers.read.prefetch import Batches
-from rlds2buf.buffers.select.prioritized import PrioritizedSampler, checked_priorities
+from rlds2buf.buffers.rows.step_ids import IDS
+from rlds2buf.buffers.select.prioritized import checked_priorities
 from rlds2buf.buffers.tensors import converter
-from rlds2buf.core import forks, shown
+from rlds2buf.core import shown
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.closed import Closed
 from rlds2buf.core.sample import MultiAgentSample, Trajectory, Transition
-from rlds2buf.errors import NotEnoughItems, ReplayError
 
 __all__ = ["MultiAgentBuffer", "make_multi_agent"]
 
@@ -87,13 +88,14 @@ def make_multi_agent(
     }
     checked_settings(**settings)
     buffers, children = make_policies(policies, num_shards, seed)
-    return MultiAgentBuffer(buffers, settings, Agents(buffers, policy_mapping), np.random.default_rng(children))
+    return MultiAgentBuffer(MultiAgentEngine(buffers, settings, policy_mapping, np.random.default_rng(children)))
 
 
 class MultiAgentBuffer(Closed):
     """Several buffers by policy id; made by :func:`make_multi_agent`.
 
     Attributes:
+        engine: what is inside, for the modules of this package; no part of what versions keep.
         policies: policy id to :class:`~rlds2buf.buffers.buffer.Buffer`.
         mode: ``"independent"`` or ``"lockstep"``.
         env_steps: environment steps added so far.
@@ -101,43 +103,53 @@ class MultiAgentBuffer(Closed):
     """
 
     kind = "multi_agent"
-    policies: dict[str, Buffer]
-    mode: str
-    env_steps: int
-    provenance: dict[str, Any]
+    engine: MultiAgentEngine
 
-    def __init__(
-        self, buffers: dict[str, Buffer], settings: Mapping[str, Any], agents: Agents, rng: np.random.Generator
-    ) -> None:
-        self.policies = buffers
-        self.mode = settings["mode"]
-        self.env_steps = 0
-        self.provenance = {}
-        self._settings = dict(settings)
-        self._ratio: float | None = settings["replay_ratio"]
-        self._starts: int = settings["learning_starts"] // settings["num_shards"]
-        self._agents = agents
-        self._rng = rng
-        self._seed = forks.seed_of(rng)
-        self._lock = threading.RLock()
-        self._independent = Independent(buffers, self._ratio, rng)
-        self._lockstep = Lockstep(buffers, self._ratio, rng) if self.mode == "lockstep" else None
-        forks.register(self, outer=True)
+    def __init__(self, engine: MultiAgentEngine) -> None:
+        self.engine = engine
+
+    @property
+    def policies(self) -> dict[str, Buffer]:
+        """Policy id to its buffer."""
+        return self.engine.policies
+
+    @property
+    def mode(self) -> str:
+        """``"independent"`` or ``"lockstep"``."""
+        return str(self.engine.settings["mode"])
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps added so far."""
+        return self.engine.env_steps
+
+    @env_steps.setter
+    def env_steps(self, value: int) -> None:
+        self.engine.env_steps = value
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What was saved with it, and will be."""
+        return self.engine.provenance
+
+    @provenance.setter
+    def provenance(self, value: Mapping[str, Any]) -> None:
+        self.engine.provenance = dict(value)
 
     def __repr__(self) -> str:
         held = ", ".join(f"{name}: {len(buffer):,}" for name, buffer in self.policies.items())
-        what = "items" if self._lockstep is None else f"{len(self):,} time steps, items"
+        what = "items" if self.engine.lockstep is None else f"{len(self):,} time steps, items"
         rows = [row for name, buffer in self.policies.items() for row in ((f"  {name}", ""), *_inside(buffer))]
         return shown.aligned(f"<MultiAgentBuffer: {self.mode}, {what} by policy: {held}>", rows)
 
     def __len__(self) -> int:
         """Items of all policies; in lockstep time slots."""
-        return sum(map(len, self.policies.values())) if self._lockstep is None else len(self._lockstep.slots)
+        return len(self.engine)
 
     @property
     def ready(self) -> bool:
         """Whether `learning_starts` is reached."""
-        return self.env_steps >= self._starts
+        return self.env_steps >= self.engine.starts
 
     def add(
         self,
@@ -174,21 +186,22 @@ class MultiAgentBuffer(Closed):
             SpecMismatch, EpisodeError, InvalidPriority, ValueError, TypeError: as ``Buffer.add`` says, or
                 in lockstep a column is missing, or a row is there already; nothing was added.
         """
-        with self._lock:
-            parts = self._agents.parts(data)
-            if self._lockstep is None:
+        engine = self.engine
+        with engine.lock:
+            parts = engine.agents.parts(data)
+            if engine.lockstep is None:
                 _refuse_ids({"episode_id": episode_id, "t": t, "agent_index": agent_index})
-                keys = self._independent.add(parts, source_id, priorities, check_limits)
+                keys = engine.independent.add(parts, source_id, priorities, check_limits)
                 new = max((len(mine) for mine in keys.values()), default=0)
             else:
                 if priorities is not None or (isinstance(source_id, Mapping) or np.any(np.asarray(source_id) != 0)):
                     raise ValueError("priorities and source_id are for independent replay, not for lockstep")
-                made = self._lockstep.slots.made
+                made = engine.lockstep.slots.made
                 ids = {"episode_id": episode_id, "t": t, "agent_index": agent_index}
-                keys = self._lockstep.add(parts, ids, check_limits)
-                new = self._lockstep.slots.made - made
-            self._agents.remember(parts)
-            self.env_steps += new if env_steps is None else int(env_steps)
+                keys = engine.lockstep.add(parts, ids, check_limits)
+                new = engine.lockstep.slots.made - made
+            engine.agents.remember(parts)
+            engine.env_steps += new if env_steps is None else int(env_steps)
         return keys
 
     def sample(
@@ -213,7 +226,7 @@ class MultiAgentBuffer(Closed):
             ValueError: an argument is out of range, or of no use in lockstep.
         """
         batch_size = integer("batch_size", batch_size, 1)
-        return self._drawn(batch_size, policy_id, replace, options)
+        return self.engine.draw(batch_size, policy_id, replace, options)
 
     def batches(
         self,
@@ -249,16 +262,17 @@ class MultiAgentBuffer(Closed):
         """
         convert = converter(to, device=device, pin_memory=pin_memory)
         batch_size = integer("batch_size", batch_size, 1)
-        with self._lock:
-            self._refuse_request(policy_id, replace, options)
+        engine = self.engine
+        with engine.lock:
+            engine.refuse_request(policy_id, replace, options)
             own, *others = (
                 np.random.default_rng(rng.integers(1 << 63, size=4))
-                for rng in (self._rng, *(buffer._rng for buffer in self.policies.values()))
+                for rng in (engine.rng, *(one.rng for one in engine.engines.values()))
             )
         generators = Generators(own, dict(zip(self.policies, others, strict=True)))
 
         def draw(count: int) -> list[MultiAgentSample]:
-            return [self._drawn(batch_size, policy_id, replace, options, generators) for _ in range(count)]
+            return [engine.draw(batch_size, policy_id, replace, options, generators) for _ in range(count)]
 
         def converted(batch: MultiAgentSample) -> MultiAgentSample:
             out = MultiAgentSample({name: convert(sample) for name, sample in batch.items()})
@@ -267,35 +281,6 @@ class MultiAgentBuffer(Closed):
             return out
 
         return Batches(draw, converted, steps=steps, prefetch=prefetch, together=together, timeout=timeout)
-
-    def _drawn(
-        self,
-        batch_size: int,
-        policy_id: str | None,
-        replace: bool,
-        options: dict[str, Any],
-        generators: Generators | None = None,
-    ) -> MultiAgentSample:
-        """As :meth:`sample`, from the buffers' own generators or from these."""
-        with self._lock:
-            if policy_id is not None:
-                self._agents.known(policy_id)
-            if not self.ready:
-                return self._nothing(
-                    f"{self.env_steps} environment steps were added, learning starts at {self._starts}"
-                )
-            if self._lockstep is not None:
-                if policy_id is not None:
-                    raise ValueError("policy_id is for independent replay: in lockstep all policies come together")
-                batch = self._lockstep.sample(batch_size, replace, options, generators and generators.own)
-            else:
-                batch = self._independent.sample(batch_size, policy_id, replace, options, generators)
-            if batch:
-                return batch
-            new = self._ratio is not None and self._ratio < 1.0 and len(self)
-            return self._nothing(
-                "there are no new items to mix in" if new else "the buffer holds 0 items, at least 1 is needed"
-            )
 
     def update_priorities(self, updates: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]]) -> dict[str, np.ndarray]:
         """Set priorities from TD errors.
@@ -310,12 +295,11 @@ class MultiAgentBuffer(Closed):
             ReplayError: a policy is unknown or keeps no priorities; nothing was changed.
             InvalidPriority: an error is NaN or infinite; nothing was changed.
         """
-        with self._lock:
+        with self.engine.lock:
             ready = []
             for name, (keys, errors) in updates.items():
-                buffer = self.policies[self._agents.known(name)]
-                if not isinstance(buffer._sampler, PrioritizedSampler):
-                    raise ReplayError(f"the buffer of policy {name!r} samples uniformly and keeps no priorities")
+                buffer = self.policies[self.engine.agents.known(name)]
+                buffer.engine.require_priorities(f"the buffer of policy {name!r}")
                 wanted = as_keys(keys)
                 sizes = np.abs(np.atleast_1d(np.asarray(errors, np.float64)))
                 ready.append((name, buffer, wanted, checked_priorities(sizes, len(wanted))))
@@ -333,14 +317,15 @@ class MultiAgentBuffer(Closed):
         Raises:
             ReplayError, SpecMismatch, EpisodeError, ValueError, TypeError: as for :meth:`add`.
         """
-        with self._lock:
-            parts = self._agents.parts(data)
+        engine = self.engine
+        with engine.lock:
+            parts = engine.agents.parts(data)
             ids = {"episode_id": episode_id, "t": t, "agent_index": agent_index}
-            if self._lockstep is not None:
-                self._lockstep.check(parts, ids, check_limits)
+            if engine.lockstep is not None:
+                engine.lockstep.check(parts, ids, check_limits)
                 return
             _refuse_ids(ids)
-            self._independent.check(parts, check_limits)
+            engine.independent.check(parts, check_limits)
 
     def get(self, keys: Mapping[str, npt.ArrayLike], **options: Any) -> dict[str, Transition | Trajectory]:
         """The items of these keys, policy by policy, as ``Buffer.get`` gives them.
@@ -353,12 +338,14 @@ class MultiAgentBuffer(Closed):
             ReplayError: a policy is unknown.
             UnknownKey: a key was never given out, or its item has left.
         """
-        with self._lock:
-            return {name: self.policies[self._agents.known(name)].get(mine, **options) for name, mine in keys.items()}
+        with self.engine.lock:
+            return {
+                name: self.policies[self.engine.agents.known(name)].get(mine, **options) for name, mine in keys.items()
+            }
 
     def all(self, **options: Any) -> dict[str, Any]:
         """Policy id to every transition held, oldest first, as ``Buffer.all`` gives them; `options` are its."""
-        with self._lock:
+        with self.engine.lock:
             return {name: buffer.all(**options) for name, buffer in self.policies.items()}
 
     def resize(self, capacity: int | Mapping[str, int]) -> None:
@@ -372,29 +359,29 @@ class MultiAgentBuffer(Closed):
             ReplayError: a policy is unknown, or a reservoir is to grow that has let items go already; nothing
                 was changed.
         """
-        with self._lock:
+        with self.engine.lock:
             wanted = capacity if isinstance(capacity, Mapping) else dict.fromkeys(self.policies, capacity)
-            sizes = {self._agents.known(name): integer("capacity", size, 0) for name, size in wanted.items()}
+            sizes = {self.engine.agents.known(name): integer("capacity", size, 0) for name, size in wanted.items()}
             for name, size in sizes.items():
-                self.policies[name]._contents.refuse_resize(size)
+                self.policies[name].engine.contents.refuse_resize(size)
             for name, size in sizes.items():
                 self.policies[name].resize(size)
-            if self._lockstep is not None:
-                self._lockstep.follow()
+            if self.engine.lockstep is not None:
+                self.engine.lockstep.follow()
 
     def keys(self) -> dict[str, np.ndarray]:
         """Policy id to the keys ``uint64`` of its transitions held, oldest first."""
-        with self._lock:
+        with self.engine.lock:
             return {name: buffer.keys() for name, buffer in self.policies.items()}
 
     def clear(self) -> None:
         """Drop everything held, and count environment steps from 0."""
-        with self._lock:
+        with self.engine.lock:
             for buffer in self.policies.values():
                 buffer.clear()
             self.env_steps = 0
-            if self._lockstep is not None:
-                self._lockstep.clear()
+            if self.engine.lockstep is not None:
+                self.engine.lockstep.clear()
 
     def stats(self, debug: bool = False) -> dict[str, Any]:
         """Counts and sizes as plain numbers, and each policy's own under ``policies``.
@@ -402,12 +389,12 @@ class MultiAgentBuffer(Closed):
         Args:
             debug: what ``Buffer.stats`` has with it too, for each policy.
         """
-        with self._lock:
+        with self.engine.lock:
             policies = {name: buffer.stats(debug) for name, buffer in self.policies.items()}
-            slots = 0 if self._lockstep is None else self._lockstep.slots.nbytes
+            slots = 0 if self.engine.lockstep is None else self.engine.lockstep.slots.nbytes
             return {
                 "kind": self.kind,
-                **self._settings,
+                **self.engine.settings,
                 "num_items": len(self),
                 "env_steps": self.env_steps,
                 "bytes": slots + sum(stats["bytes"] for stats in policies.values()),
@@ -416,10 +403,8 @@ class MultiAgentBuffer(Closed):
 
     def state_dict(self) -> dict[str, Any]:
         """A deep copy of everything; :meth:`load_state_dict` restores it, draws included."""
-        from rlds2buf.buffers.multi_agent.saved import get_state
-
-        with self._lock:
-            return get_state(self)
+        with self.engine.lock:
+            return self.engine.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state_dict` gave.
@@ -427,10 +412,8 @@ class MultiAgentBuffer(Closed):
         Raises:
             SnapshotError: it is of other policies or settings, or not whole; nothing was changed.
         """
-        from rlds2buf.buffers.multi_agent.saved import set_state
-
-        with self._lock:
-            set_state(self, state)
+        with self.engine.lock:
+            self.engine.set_state(state)
 
     def save(self, path: str | Path, *, overwrite: bool = False, provenance: Mapping[str, Any] | None = None) -> None:
         """Write a folder that :func:`rlds2buf.load_buffer` opens; each policy's is a saved buffer inside it.
@@ -439,43 +422,20 @@ class MultiAgentBuffer(Closed):
             SnapshotExists: `path` is there already and `overwrite` is False.
             SinkError: the files can't be written.
         """
-        from rlds2buf.buffers.multi_agent.saved import save
-
-        with self._lock:
+        with self.engine.lock:
             if provenance is not None:
                 self.provenance = dict(provenance)
-            save(self, Path(path), overwrite=overwrite)
+            save(self.engine, Path(path), overwrite=overwrite)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For ``pickle`` and ``copy``: everything, each policy's buffer as it goes by itself."""
-        from rlds2buf.buffers.multi_agent.saved import parts_of, revived
-
-        with self._lock:
-            return revived, parts_of(self)
-
-    def _forked(self, number: int) -> None:
-        """This is a child now: see core/forks.py."""
-        self._lock = threading.RLock()
-        self._seed = forks.fork_seed(self._seed, number)
-        self._rng = self._independent.rng = np.random.default_rng(self._seed)
-        if self._lockstep is not None:
-            self._lockstep.rng = self._rng
-
-    # -- inside -----------------------------------------------------------------------------------
-
-    def _refuse_request(self, policy_id: str | None, replace: bool, options: Mapping[str, Any]) -> None:
-        """Raise if nothing can ever be sampled so."""
-        if self._lockstep is not None:
-            if policy_id is not None:
-                raise ValueError("policy_id is for independent replay: in lockstep all policies come together")
-            self._lockstep.refuse_options(options)
-        for name in self.policies if policy_id is None else [self._agents.known(policy_id)]:
-            self.policies[name]._request(replace=replace, **options)
-
-    def _nothing(self, why: str) -> MultiAgentSample:
-        if self._settings["when_not_ready"] == "raise":
-            raise NotEnoughItems(f"nothing to sample: {why}")
-        return MultiAgentSample()
+        engine = self.engine
+        with engine.lock:
+            mapping = engine.agents.mapping
+            if callable(mapping):
+                require_names({"policy_mapping": mapping})
+            state = copy.deepcopy(engine.describe())
+            return _revived, (dict(engine.policies), mapping, state, engine.arrays(), dict(engine.provenance))
 
 
 def _refuse_ids(ids: Mapping[str, Any]) -> None:
@@ -488,3 +448,17 @@ def _refuse_ids(ids: Mapping[str, Any]) -> None:
 
 def _inside(buffer: Buffer) -> list[tuple[str, str]]:
     return [(f"  {name}", text) for name, text in shown.spec_rows(buffer.spec)]
+
+
+def _revived(
+    policies: dict[str, Buffer],
+    mapping: Any,
+    state: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    provenance: dict[str, Any],
+) -> MultiAgentBuffer:
+    """A copy of all this."""
+    engine = MultiAgentEngine(policies, state["settings"], mapping, np.random.default_rng())
+    engine.restore(state, arrays)
+    engine.provenance = provenance
+    return MultiAgentBuffer(engine)

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds2buf.buffers import adding
-from rlds2buf.buffers.buffer import Buffer
+from rlds2buf.buffers.engine import Engine
 from rlds2buf.buffers.multi_agent.new_items import Fresh, joined, old_for, shares
-from rlds2buf.buffers.multi_agent.policies import VIEW_OPTIONS, Part
+from rlds2buf.buffers.multi_agent.policies import Part
+from rlds2buf.buffers.read.view import OPTIONS
 from rlds2buf.core.sample import MultiAgentSample, Sample
 from rlds2buf.errors import NotEnoughItems
 
@@ -28,16 +28,16 @@ class Independent:
     """Several buffers, and what is new in each.
 
     Args:
-        buffers: by policy id.
+        engines: the buffers', by policy id.
         ratio: the share of replayed items in a batch, or None not to care what is new.
         rng: of random rounding.
     """
 
-    def __init__(self, buffers: Mapping[str, Buffer], ratio: float | None, rng: np.random.Generator) -> None:
-        self.buffers = buffers
+    def __init__(self, engines: Mapping[str, Engine], ratio: float | None, rng: np.random.Generator) -> None:
+        self.engines = engines
         self.ratio = ratio
         self.rng = rng
-        self.fresh = {name: Fresh() for name in buffers}
+        self.fresh = {name: Fresh() for name in engines}
 
     def add(
         self, parts: Sequence[Part], source_id: Any, priorities: Any, check_limits: bool = False
@@ -53,19 +53,19 @@ class Independent:
             if part.agent is not None and isinstance(source, int) and source == 0:
                 source = part.agent
             given = None if priorities is None else priorities.get(part.name)
-            buffer = self.buffers[part.policy]
-            ready.append((part, buffer, adding.prepare(buffer, part.data, source, given, check_limits=check_limits)))
+            engine = self.engines[part.policy]
+            ready.append((part, engine, engine.prepare(part.data, source, given, check_limits=check_limits)))
         keys = {}
-        for part, buffer, prepared in ready:
-            with buffer._lock:
-                keys[part.name] = adding.store(buffer, prepared)
+        for part, engine, prepared in ready:
+            with engine.lock:
+                keys[part.name] = engine.add(prepared)
             self.fresh[part.policy].added(keys[part.name])
         return keys
 
     def check(self, parts: Sequence[Part], check_limits: bool) -> None:
         """Raise unless :meth:`add` would take it."""
         for part in parts:
-            self.buffers[part.policy].check(part.data, check_limits=check_limits)
+            self.engines[part.policy].prepare(part.data, check_limits=check_limits)
 
     def sample(
         self,
@@ -82,13 +82,13 @@ class Independent:
             ValueError: an argument is out of range.
         """
         batch = MultiAgentSample()
-        names = list(self.buffers) if policy_id is None else [policy_id]
+        names = list(self.engines) if policy_id is None else [policy_id]
         for name in names:
-            buffer = self.buffers[name]
-            if not len(buffer):
+            engine = self.engines[name]
+            if not engine.sampler.count:
                 continue
             try:
-                sample, new = self._of_policy(name, buffer, count, {"replace": replace, **options}, generators)
+                sample, new = self._of_policy(name, engine, count, {"replace": replace, **options}, generators)
             except NotEnoughItems as error:
                 raise NotEnoughItems(f"policy {name!r}: {error}") from error
             if sample is not None:
@@ -98,31 +98,27 @@ class Independent:
         return batch
 
     def _of_policy(
-        self, name: str, buffer: Buffer, count: int, options: dict[str, Any], generators: Generators | None
+        self, name: str, engine: Engine, count: int, options: dict[str, Any], generators: Generators | None
     ) -> tuple[Sample | None, int]:
         """A policy's items and how many of them are new; None if there are none to give."""
         ratio, fresh = self.ratio, self.fresh[name]
         rng, drawn = (self.rng, None) if generators is None else (generators.own, generators.policies[name])
         if ratio is None or ratio == 1.0:
-            return _drawn(buffer, drawn, count, options), 0
+            return _drawn(engine, drawn, count, options), 0
         if options.get("source_id") is not None:
             raise ValueError("source_id can't be used where new items are mixed in")
-        view = {key: value for key, value in options.items() if key in VIEW_OPTIONS}
-        buffer._view.changed(
-            *(view.get(key) for key in VIEW_OPTIONS)
-        )  # new items are taken only for a view that is one
-        if not fresh.waiting(buffer):
+        # New items are taken only for a view that is one.
+        view = engine.view.changed(**{key: value for key, value in options.items() if key in OPTIONS})
+        if not fresh.waiting(engine):
             return None, 0
         wanted = shares(count, ratio, rng)
-        keys = fresh.take(buffer, wanted)
+        keys = fresh.take(engine, wanted)
         old = old_for(len(keys), wanted, count, ratio, rng)
-        samples = [fresh.sample(buffer, keys, view)] if len(keys) else []
+        samples = [fresh.sample(engine, keys, view)] if len(keys) else []
         if old:
-            samples.append(_drawn(buffer, drawn, old, options))
+            samples.append(_drawn(engine, drawn, old, options))
         return (joined(samples), len(keys)) if samples else (None, 0)
 
 
-def _drawn(buffer: Buffer, rng: np.random.Generator | None, count: int, options: dict[str, Any]) -> Sample:
-    if rng is None:
-        return buffer.sample(count, **options)
-    return buffer._drawing.one(rng, count, buffer._request(**options))
+def _drawn(engine: Engine, rng: np.random.Generator | None, count: int, options: dict[str, Any]) -> Sample:
+    return engine.draw(engine.rng if rng is None else rng, count, engine.request(**options))

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds2buf.buffers import adding
-from rlds2buf.buffers.add.step_ids import IDS, StepIds, checked_times
-from rlds2buf.buffers.buffer import Buffer
+from rlds2buf.buffers.engine import Engine, Prepared
+from rlds2buf.buffers.keys import as_keys
 from rlds2buf.buffers.multi_agent.new_items import old_for, shares
-from rlds2buf.buffers.multi_agent.policies import VIEW_OPTIONS, Part
+from rlds2buf.buffers.multi_agent.policies import Part
 from rlds2buf.buffers.multi_agent.time_slots import TimeSlots
+from rlds2buf.buffers.read.view import OPTIONS
+from rlds2buf.buffers.rows.step_ids import IDS, StepIds, checked_times
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.fields import CONTINUE
@@ -30,7 +31,7 @@ class Piece(NamedTuple):
     """One episode or batch of a policy's transitions, ready to be stored; ids ``[items] int64``."""
 
     policy: int
-    prepared: adding.Prepared
+    prepared: Prepared
     episode_id: np.ndarray
     t: np.ndarray
     agent_index: np.ndarray
@@ -40,7 +41,7 @@ class Lockstep:
     """Several buffers of explicit steps, and the table of which of their rows belong together.
 
     Args:
-        buffers: by policy id; uniform ones that count rows.
+        engines: the buffers', by policy id; uniform ones that count rows.
         ratio: the share of replayed slots in a batch, or None not to care what is new.
         rng: of the draws.
 
@@ -52,20 +53,20 @@ class Lockstep:
             slots are drawn uniformly, and a row's place is found by its key.
     """
 
-    def __init__(self, buffers: Mapping[str, Buffer], ratio: float | None, rng: np.random.Generator) -> None:
-        for name, buffer in buffers.items():
-            if buffer.kind != "circular" or buffer.capacity_unit != "rows" or buffer.storage_unit != "timesteps":
+    def __init__(self, engines: Mapping[str, Engine], ratio: float | None, rng: np.random.Generator) -> None:
+        for name, engine in engines.items():
+            if engine.kind != "circular" or engine.capacity_unit != "rows" or engine.storage_unit != "timesteps":
                 raise ValueError(
                     f"lockstep draws whole time steps uniformly, so it needs circular buffers of timesteps that count "
-                    f"rows: policy {name!r} has a {buffer.kind} one of {buffer.storage_unit} that counts "
-                    f"{buffer.capacity_unit}"
+                    f"rows: policy {name!r} has a {engine.kind} one of {engine.storage_unit} that counts "
+                    f"{engine.capacity_unit}"
                 )
-        self.names = list(buffers)
-        self.buffers = list(buffers.values())
-        self.slots = TimeSlots([buffer.capacity for buffer in self.buffers])
+        self.names = list(engines)
+        self.engines = list(engines.values())
+        self.slots = TimeSlots([engine.capacity for engine in self.engines])
         # Steps of one agent in one episode follow one another: each such pair is a source of its own.
-        self._sources: list[dict[tuple[int, int], int]] = [{} for _ in self.buffers]
-        self._tidy_at = [_MANY_OPEN] * len(self.buffers)
+        self._sources: list[dict[tuple[int, int], int]] = [{} for _ in self.engines]
+        self._tidy_at = [_MANY_OPEN] * len(self.engines)
         self._next_source = 1
         self.ratio, self.next_slot = ratio, 0
         self.rng = rng
@@ -139,7 +140,7 @@ class Lockstep:
 
     def refuse_options(self, options: Mapping[str, Any]) -> None:
         """Raise ValueError if there is one that is of no use here."""
-        useless = sorted(set(options) - set(VIEW_OPTIONS))
+        useless = sorted(set(options) - set(OPTIONS))
         if useless:
             raise ValueError(
                 f"{', '.join(useless)} can't be used in lockstep, where whole time steps are drawn uniformly"
@@ -159,11 +160,10 @@ class Lockstep:
             EpisodeError: an episode is longer than the capacity.
         """
         number = self.names.index(policy)
+        engine = self.engines[number]
         pieces = []
         for part in _leaves(data):
-            prepared = adding.prepare(
-                self.buffers[number], _without_ids(part, self.buffers[number].spec), check_limits=check_limits
-            )
+            prepared = engine.prepare(_without_ids(part, engine.spec), check_limits=check_limits)
             if prepared.blocks:
                 ids = [_column(name, part, given.get(name), prepared.items, policy) for name in IDS]
                 pieces.append(Piece(number, prepared, *ids))
@@ -194,7 +194,7 @@ class Lockstep:
         keys = []
         for piece in pieces:
             ends = self._give_sources(piece)
-            keys.append(adding.store(self.buffers[piece.policy], piece.prepared))
+            keys.append(self.engines[piece.policy].add(piece.prepared))
             for pair in ends:
                 self._sources[piece.policy].pop(pair, None)
             self._tidy(piece.policy)
@@ -211,9 +211,9 @@ class Lockstep:
 
     def follow(self) -> None:
         """Let go of the slots of rows that have left, and take the buffers' new capacities if they have some."""
-        for policy, buffer in enumerate(self.buffers):
-            self.slots.follow(policy, buffer._store.oldest)
-        capacities = [buffer.capacity for buffer in self.buffers]
+        for policy, engine in enumerate(self.engines):
+            self.slots.follow(policy, engine.store.oldest)
+        capacities = [engine.capacity for engine in self.engines]
         if capacities != self.slots.capacities:
             before, self.slots = self.slots.state(), TimeSlots(capacities)
             self.slots.restore(before)
@@ -223,10 +223,10 @@ class Lockstep:
         size = len(self.slots)
         batch = MultiAgentSample()
         batch.num_slots = len(drawn)
-        for name, buffer, (keys, slot, agents) in zip(self.names, self.buffers, self.slots.rows_of(drawn), strict=True):
+        for name, engine, (keys, slot, agents) in zip(self.names, self.engines, self.slots.rows_of(drawn), strict=True):
             if not len(keys):
                 continue
-            data = buffer.get(keys, **view)
+            data = engine.get(as_keys(keys), engine.view.changed(**view))
             ones = np.ones(len(keys))
             batch[name] = Sample(data, SampleInfo(keys.astype(np.uint64), ones / size, ones, ones, size))
             batch.slot[name], batch.agent_index[name] = slot, agents
@@ -251,7 +251,7 @@ class Lockstep:
             KeyError, TypeError, ValueError: they don't fit together.
         """
         sources = [{(int(e), int(a)): int(s) for e, a, s in pairs} for pairs in state["sources"]]
-        if len(sources) != len(self.buffers):
+        if len(sources) != len(self.engines):
             raise ValueError("sources of other buffers")
         self.slots.restore(dict(arrays))
         self._sources, self._next_source = sources, int(state["next_source"])
@@ -290,7 +290,7 @@ class Lockstep:
         known = self._sources[policy]
         if len(known) < self._tidy_at[policy]:
             return
-        contents = self.buffers[policy]._contents
+        contents = self.engines[policy].contents
         oldest = contents.store.oldest
         contents.forget_open([source for source, key in contents.waiting.items() if key < oldest])
         kept = {pair: source for pair, source in known.items() if source in contents.waiting}

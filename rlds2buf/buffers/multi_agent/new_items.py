@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from rlds2buf.buffers.buffer import Buffer
-from rlds2buf.buffers.select.prioritized import PrioritizedSampler
+from rlds2buf.buffers.engine import Engine
+from rlds2buf.buffers.read.view import View
 from rlds2buf.core import nest
 from rlds2buf.core.sample import Sample, SampleInfo, Trajectory
 
@@ -26,9 +25,9 @@ class Fresh:
         if len(keys):
             self.end = int(keys[-1]) + 1
 
-    def take(self, buffer: Buffer, count: int) -> np.ndarray:
+    def take(self, engine: Engine, count: int) -> np.ndarray:
         """The oldest `count` of them, as keys ``uint64``; they are not new any more."""
-        contents = buffer._contents
+        contents = engine.contents
         found: list[np.ndarray] = []
         missing, step = count, 4 * count
         start = self.next
@@ -46,21 +45,19 @@ class Fresh:
             self.next = start
         return np.concatenate([np.zeros(0, np.uint64), *found])
 
-    def waiting(self, buffer: Buffer) -> bool:
+    def waiting(self, engine: Engine) -> bool:
         """Whether there are any."""
         before = self.next
-        some = bool(len(self.take(buffer, 1)))
+        some = bool(len(self.take(engine, 1)))
         self.next = before
         return some
 
-    def sample(self, buffer: Buffer, keys: np.ndarray, view: Mapping[str, Any]) -> Sample:
+    def sample(self, engine: Engine, keys: np.ndarray, view: View) -> Sample:
         """New items as a Sample: each is certain to be there once, with a weight of 1."""
-        data = buffer.get(keys, **view)
+        data = engine.get(keys, view)
         ones = np.ones(len(keys))
-        priority = ones
-        if isinstance(buffer._sampler, PrioritizedSampler):
-            priority = buffer._sampler.priority[buffer._contents.slots_of(keys)]
-        return Sample(data, SampleInfo(keys, ones, priority, ones.copy(), len(buffer)))
+        priority = engine.sampler.priority_of(engine.contents.slots_of(keys))
+        return Sample(data, SampleInfo(keys, ones, priority, ones.copy(), engine.sampler.count))
 
 
 def shares(count: int, ratio: float, rng: np.random.Generator) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlds2buf.buffers.buffer import Buffer
-from rlds2buf.buffers.factories import makers_by_kind
+from rlds2buf.buffers.factories import MAKERS
 from rlds2buf.buffers.storage_units import DEFAULT_CAPACITY
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode
@@ -16,13 +16,10 @@ from rlds2buf.core.spaces import is_pair_of_spaces
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import ReplayError
 
-__all__ = ["DEFAULT_POLICY", "VIEW_OPTIONS", "Agents", "Part", "checked_settings", "make_policies"]
+__all__ = ["DEFAULT_POLICY", "Agents", "Part", "checked_settings", "make_policies"]
 
 DEFAULT_POLICY = "default_policy"
 """Whose data are that come without a policy id."""
-
-VIEW_OPTIONS = ("n_step", "gamma", "sequence_length", "burn_in", "initial_state", "state", "decode")
-"""What ``Buffer.get`` takes too, in the order of :meth:`View.changed`."""
 
 
 def checked_settings(
@@ -79,7 +76,7 @@ class Agents:
     """Which policy data belong to.
 
     Args:
-        policies: by policy id.
+        policies: their ids.
         mapping: agent id to policy id, or None where data come by policy id.
 
     Attributes:
@@ -89,7 +86,7 @@ class Agents:
         ValueError: the mapping leads to an unknown policy.
     """
 
-    def __init__(self, policies: Mapping[str, Buffer], mapping: Any = None) -> None:
+    def __init__(self, policies: Collection[str], mapping: Any = None) -> None:
         self._policies = policies
         self.mapping = dict(mapping) if isinstance(mapping, Mapping) else mapping
         self.numbers: dict[Any, int] = {}
@@ -173,14 +170,13 @@ def _from_options(
     name: str, spec: Any, options: dict[str, Any], num_shards: int, seed: np.random.SeedSequence
 ) -> Buffer:
     kind = options.pop("kind", "circular")
-    make = makers_by_kind().get("circular" if kind == "uniform" else kind)
+    make = MAKERS.get("circular" if kind == "uniform" else kind)
     if make is None:
         raise ValueError(
             f"the options of policy {name!r} need a kind that has a make_ function with a capacity, not {kind!r}"
         )
     options["capacity"] = _shard(name, options.get("capacity", DEFAULT_CAPACITY), num_shards)
-    made: Buffer = make(spec, **{"seed": seed, **options})
-    return made
+    return make(spec, **{"seed": seed, **options})
 
 
 def _shard(name: str, capacity: int, num_shards: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlds2buf.core.arguments import fraction, guess, integer
 
-__all__ = ["View"]
+__all__ = ["OPTIONS", "View"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +35,7 @@ class View:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_step", integer("n_step", self.n_step, 1))
+        object.__setattr__(self, "decode", bool(self.decode))
         object.__setattr__(self, "burn_in", integer("burn_in", self.burn_in, 0))
         if self.sequence_length is not None:
             object.__setattr__(self, "sequence_length", integer("sequence_length", self.sequence_length, 1))
@@ -61,44 +62,42 @@ class View:
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(f"view is a mapping of options of sample(), such as {{'n_step': 3}}, got {given!r}")
         options = dict(given or {})
-        known = [field.name for field in dataclasses.fields(cls) if field.name != "whole"]
         for name in options:
-            if name not in known:
-                raise TypeError(f"view has no option {name!r}; {guess(str(name), known)}")
+            if name not in OPTIONS:
+                raise TypeError(f"view has no option {name!r}; {guess(str(name), OPTIONS)}")
         return cls(**options, whole=whole and not {"n_step", "sequence_length"} & set(options))
 
     def changed(
         self,
-        n_step: int | None,
-        gamma: float | None,
-        sequence_length: int | None,
+        *,
+        n_step: int | None = None,
+        gamma: float | None = None,
+        sequence_length: int | None = None,
         burn_in: int | None = None,
         initial_state: str | None = None,
         state: str | Sequence[str] | None = None,
         decode: bool | None = None,
     ) -> View:
         """This view with what is given in place of its own; asking for one kind sets aside the other."""
-        if decode is not None and decode is not self.decode:
-            changed = self.changed(n_step, gamma, sequence_length, burn_in, initial_state, state)
-            return dataclasses.replace(changed, decode=bool(decode))
-        if burn_in is not None or initial_state is not None or state is not None:
-            return dataclasses.replace(
-                self.changed(n_step, gamma, sequence_length),
-                burn_in=self.burn_in if burn_in is None else burn_in,
-                initial_state=self.initial_state if initial_state is None else initial_state,
-                state=self.state if state is None else (state,) if isinstance(state, str) else tuple(state),
-            )
-        if n_step is None and gamma is None and sequence_length is None:
-            return self
+        view = self
+        if n_step is not None or gamma is not None or sequence_length is not None:
+            view = self._paced(n_step, gamma, sequence_length)
+        if burn_in is None and initial_state is None and state is None and (decode is None or decode is view.decode):
+            return view
+        given: dict[str, Any] = {"burn_in": burn_in, "initial_state": initial_state, "state": state, "decode": decode}
+        return dataclasses.replace(view, **{name: value for name, value in given.items() if value is not None})
+
+    def _paced(self, n_step: int | None, gamma: float | None, sequence_length: int | None) -> View:
+        """With another horizon, discount or length, at least one of them given."""
+        gamma = self.gamma if gamma is None else gamma
+        if n_step is not None and sequence_length is None and self.sequence_length is not None:
+            return View(n_step, gamma, decode=self.decode)
         whole = self.whole and n_step is None and sequence_length is None
         if n_step is None:
             n_step = self.n_step if sequence_length is None else 1
-        elif sequence_length is None and self.sequence_length is not None:
-            return View(n_step, self.gamma if gamma is None else gamma, decode=self.decode)
-        return dataclasses.replace(
-            self,
-            whole=whole,
-            n_step=n_step,
-            gamma=self.gamma if gamma is None else gamma,
-            sequence_length=self.sequence_length if sequence_length is None else sequence_length,
-        )
+        length = self.sequence_length if sequence_length is None else sequence_length
+        return dataclasses.replace(self, whole=whole, n_step=n_step, gamma=gamma, sequence_length=length)
+
+
+OPTIONS = tuple(field.name for field in dataclasses.fields(View) if field.name != "whole")
+"""What ``sample`` and ``get`` take by these names, and a factory's `view`."""

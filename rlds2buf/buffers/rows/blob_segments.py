@@ -13,20 +13,27 @@ import dataclasses
 import os
 from bisect import bisect_right
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from rlds2buf.errors import SinkError, SnapshotCorrupt
 
-if TYPE_CHECKING:
-    from rlds2buf.buffers.disk.live_folder import LiveFolder
-
-__all__ = ["LiveBlobs", "Segment"]
+__all__ = ["BlobHome", "LiveBlobs", "Segment"]
 
 SEGMENT_BYTES = 1 << 26
 _OPEN_FILES = 32
 _PIECE = 1024
+
+
+class BlobHome(Protocol):
+    """What byte strings ask of the folder that their files are in."""
+
+    def protect(self, column: np.ndarray, slots: np.ndarray) -> None:
+        """Rows of one column are about to change."""
+
+    def remove(self, file: Path) -> None:
+        """A file is not needed any more."""
 
 
 @dataclasses.dataclass
@@ -65,7 +72,7 @@ class LiveBlobs:
     dtype = np.dtype(object)
 
     def __init__(
-        self, stem: Path, places: np.ndarray, segments: list[Segment] | None = None, *, home: LiveFolder | None = None
+        self, stem: Path, places: np.ndarray, segments: list[Segment] | None = None, *, home: BlobHome | None = None
     ) -> None:
         if places.dtype != np.int64 or places.ndim < 2 or places.shape[-1] != 2:
             raise ValueError(f"places of byte strings as {places.dtype}{list(places.shape)}")

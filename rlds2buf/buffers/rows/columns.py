@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlds2buf.buffers.disk.manifest import TABLES
 from rlds2buf.buffers.rows.blobs import OBJECT, is_blob
 from rlds2buf.buffers.rows.row_store import OWN_NEXT, RowStore
 from rlds2buf.buffers.rows.vocabulary import SavedTexts, TextCoder, Vocabulary
@@ -23,6 +22,9 @@ if TYPE_CHECKING:
     from rlds2buf.files.column_file import ColumnFile
 
 __all__ = ["TABLES", "MemoryColumns", "saved_columns", "small_strings", "table_of", "write_columns", "write_tables"]
+
+TABLES = "strings/"
+"""What the names of tables of strings start with, which are too large for the manifest."""
 
 
 class MemoryColumns:

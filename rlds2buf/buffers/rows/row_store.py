@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from rlds2buf.buffers.rows.blob_segments import LiveBlobs
+from rlds2buf.buffers.rows.blob_segments import BlobHome, LiveBlobs
 from rlds2buf.buffers.rows.blobs import OBJECT, held_bytes, is_blob, move_rows, pieces, refuse_field
 from rlds2buf.buffers.rows.vocabulary import SavedTexts, Vocabulary
 from rlds2buf.core.fields import CONTINUE, FINAL_ROW, FLAG_FIELDS
@@ -26,10 +26,7 @@ from rlds2buf.files.column_file import MappedFiles
 from rlds2buf.kernels.chain import BREAK, CODE, LINKED
 from rlds2buf.kernels.ring import keys_of
 
-if TYPE_CHECKING:
-    from rlds2buf.buffers.disk.live_folder import LiveFolder
-
-__all__ = ["IS_FIRST", "IS_LAST", "IS_TERMINAL", "OWN_NEXT", "Allocator", "RowStore"]
+__all__ = ["IS_FIRST", "IS_LAST", "IS_TERMINAL", "OWN_NEXT", "Allocator", "Home", "RowStore"]
 
 _OPTIONAL = {"source": np.uint32, "links": np.int64, "items": np.int32, "keys": np.int64}
 """Columns of one number per row that only some buffers need."""
@@ -44,6 +41,22 @@ class Allocator(Protocol):
     def __call__(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """A writable array, its contents of no meaning; `name` is unique among the buffer's columns."""
         ...
+
+
+class Home(BlobHome, Protocol):
+    """The folder that columns are files of: told before they change, so that there is room for it on the disk."""
+
+    def allocate(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """A new column; an :class:`Allocator`."""
+
+    def changing(self, store: RowStore, slots: slice | np.ndarray) -> None:
+        """Rows in these slots are about to change."""
+
+    def make_room(self, column: Any, rows: int) -> None:
+        """Take room for the first rows of a column."""
+
+    def drop(self, column: Any) -> None:
+        """Remove a column that was just made, and not used after all."""
 
 
 def in_memory(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -92,7 +105,7 @@ class RowStore:
     """
 
     def __init__(
-        self, spec: StepSpec, slots: int, *, allocate: Allocator = in_memory, home: LiveFolder | None = None
+        self, spec: StepSpec, slots: int, *, allocate: Allocator = in_memory, home: Home | None = None
     ) -> None:
         if not isinstance(spec, StepSpec):
             raise TypeError(

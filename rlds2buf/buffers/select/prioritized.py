@@ -39,6 +39,8 @@ class PrioritizedSampler:
         ValueError: an argument is out of range.
     """
 
+    has_priorities = True
+
     def __init__(
         self,
         slots: int,
@@ -150,6 +152,21 @@ class PrioritizedSampler:
         self.maximum = max(self.maximum, top)
         self.updates += 1
         self._follow(slots)
+
+    def priority_of(self, slots: np.ndarray) -> np.ndarray:
+        """Raw priorities ``[B] float64``."""
+        return np.asarray(self.priority[slots])
+
+    def weights(self, probability: np.ndarray, beta: float | None) -> np.ndarray | None:
+        """Importance weights ``[B]`` of several draws taken together; None where each draw's are right as they are.
+
+        Args:
+            probability: ``[B] float64``, of each item drawn.
+            beta: the exponent, in place of the schedule's.
+        """
+        if self.normalise == "buffer":
+            return None
+        return np.asarray((probability.min() / probability) ** (self.beta if beta is None else beta))
 
     def state(self) -> dict[str, Any]:
         """What :meth:`arrays` leaves out, as plain JSON values."""

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from rlds2buf.buffers.rows.block import Block
 from rlds2buf.buffers.rows.row_store import RowStore
 from rlds2buf.core.entries import Entries
 from rlds2buf.core.fields import FINAL_ROW
 from rlds2buf.errors import EpisodeError
 from rlds2buf.kernels.chain import CODE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rlds2buf.buffers.add.intake import Block
 
 __all__ = ["UNITS", "Fifo", "Reservoir", "WholeFifo"]
 

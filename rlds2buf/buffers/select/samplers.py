@@ -9,6 +9,7 @@ import numpy as np
 
 from rlds2buf.buffers.rows.row_store import RowStore
 from rlds2buf.core.fields import FINAL_ROW
+from rlds2buf.errors import ReplayError
 from rlds2buf.kernels.chain import CODE
 from rlds2buf.kernels.ring import draw_uniform
 
@@ -42,8 +43,14 @@ def transition_slots(store: RowStore) -> np.ndarray:
 
 
 class Sampler(Protocol):
-    """What a buffer needs of a sampler."""
+    """What a buffer needs of a sampler.
 
+    Attributes:
+        has_priorities: whether items have priorities of their own, which :meth:`update` sets.
+        count: items that can be drawn.
+    """
+
+    has_priorities: bool
     count: int
 
     @property
@@ -56,6 +63,9 @@ class Sampler(Protocol):
     def among(
         self, rng: np.random.Generator, size: int, slots: np.ndarray, *, replace: bool, beta: float | None
     ) -> Draw: ...
+    def update(self, slots: np.ndarray, values: np.ndarray) -> None: ...
+    def priority_of(self, slots: np.ndarray) -> np.ndarray: ...
+    def weights(self, probability: np.ndarray, beta: float | None) -> np.ndarray | None: ...
     def state(self) -> dict[str, Any]: ...
     def arrays(self, store: RowStore) -> dict[str, np.ndarray]: ...
     def live_arrays(self) -> dict[str, np.ndarray]: ...
@@ -72,6 +82,8 @@ class UniformSampler:
     Attributes:
         count: transitions that can be drawn.
     """
+
+    has_priorities = False
 
     def __init__(self, slots: int) -> None:
         self.ring = np.zeros(slots, _index_dtype(slots))
@@ -128,6 +140,18 @@ class UniformSampler:
         """Draw from these transitions only; there are enough."""
         ones = np.ones((2, size))
         return Draw(slots[rng.choice(len(slots), size, replace=replace)], ones[0] / len(slots), ones[0], ones[1])
+
+    def update(self, slots: np.ndarray, values: np.ndarray) -> None:
+        """Raise ReplayError: there are no priorities to set."""
+        raise ReplayError("this buffer samples uniformly and keeps no priorities")
+
+    def priority_of(self, slots: np.ndarray) -> np.ndarray:
+        """``[B] float64``: all are alike."""
+        return np.ones(len(slots))
+
+    def weights(self, probability: np.ndarray, beta: float | None) -> np.ndarray | None:
+        """None: those of several draws are of one kind already."""
+        return None
 
     def slots(self) -> np.ndarray:
         """``[count] int64``, oldest first."""

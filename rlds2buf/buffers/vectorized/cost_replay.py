@@ -129,7 +129,7 @@ class CostReplay(Closed):
         self._rng = np.random.default_rng(seed)
         self._seed = forks.seed_of(self._rng)
         self._lock = threading.RLock()
-        forks.register(self)
+        forks.register(self, CostReplay._forked, lock=lambda buffer: buffer._lock)
         number = number_field(spec)
         extras = {**spec.extras, "cost": number}
         if "original_reward" in extras:

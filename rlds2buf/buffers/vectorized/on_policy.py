@@ -172,7 +172,7 @@ class OnPolicyBuffer(Closed):
         self._device = device or Device()
         self._rng = np.random.default_rng(seed)
         self._seed = forks.seed_of(self._rng)
-        forks.register(self)
+        forks.register(self, OnPolicyBuffer._forked)
         self._fields: dict[str, StepField] = {}
         self._columns: dict[str, list[np.ndarray]] = {}
         self._extras: dict[str, nest.Nest] = {}
@@ -411,7 +411,7 @@ class OnPolicyBuffer(Closed):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        forks.register(self)
+        forks.register(self, OnPolicyBuffer._forked)
 
     def _forked(self, number: int) -> None:
         """This is a child now: see core/forks.py."""

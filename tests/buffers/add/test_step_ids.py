@@ -108,7 +108,7 @@ def test_goals_are_of_the_same_episode() -> None:
     assert len(buffer.generate_hindsight(3).reward) == 3
     with pytest.raises(ValueError, match="the newest one has 3"):
         buffer.generate_hindsight(4)
-    assert buffer._hindsight.episodes.runs() == [[0, 1, 2], [3, 4, 5]]
+    assert buffer.engine.hindsight.episodes.runs() == [[0, 1, 2], [3, 4, 5]]
 
 
 # -- whole items --------------------------------------------------------------------------------------
@@ -226,8 +226,8 @@ def test_any_ids(kind: str, calls: Any, capacity: int) -> None:
 
 
 def runs_of(buffer: Any, serials: dict[int, int]) -> list[list[int]]:
-    episodes = buffer._hindsight.episodes
-    episodes.update(buffer._contents.waiting.values())
+    episodes = buffer.engine.hindsight.episodes
+    episodes.update(buffer.engine.contents.waiting.values())
     return [[serials[key] for key in run] for run in episodes.runs()]
 
 

@@ -61,7 +61,7 @@ def change(buffer: Any, kind: str, rounds: range) -> None:
 
 def contents(buffer: Any) -> list[Any]:
     buffer.check_valid()
-    rows = buffer.get(buffer.keys(), n_step=2) if buffer._store.items is None else buffer.all(decode=False)
+    rows = buffer.get(buffer.keys(), n_step=2) if buffer.engine.store.items is None else buffer.all(decode=False)
     columns = [rows.observation["count"], rows.next_observation["count"], rows.reward, rows.steps]
     return [[np.asarray(column).tolist() for column in columns], buffer.sample(6).info.key.tolist()]
 

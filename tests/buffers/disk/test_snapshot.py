@@ -97,7 +97,7 @@ def test_rows_are_mapped_not_read(tmp_path: Path) -> None:
     buffer.add(ep)
     buffer.save(tmp_path / "saved")
     loaded = rlds2buf.load_buffer(tmp_path / "saved", verify=False)
-    assert all(isinstance(column, np.memmap) for column in loaded._store.columns)
+    assert all(isinstance(column, np.memmap) for column in loaded.engine.store.columns)
     assert loaded.sample(4).data.observation.shape == (4, 32)
 
 

@@ -227,7 +227,7 @@ def test_a_resized_buffer(direct: bool) -> None:
         for t in range(6, 9) if size == 20 else ():
             buffer.add({"a": transition(t), "b": transition(100 + t)}, episode_id=0, t=t, agent_index=0)
         batch = buffer.sample(60)
-        buffer._lockstep.slots.check_valid()
+        buffer.engine.lockstep.slots.check_valid()
         assert len(buffer) == len(held)
         for name, start in (("a", 0), ("b", 100)):
             assert set(batch[name].data.observation["count"]) == {start + t for t in held}
@@ -274,7 +274,7 @@ def test_states_and_files(ratio: float | None, tmp_path: Path) -> None:
                 t=t,
                 agent_index={"a": [0, 1], "b": 0},
             )
-            one._lockstep.slots.check_valid()
+            one.engine.lockstep.slots.check_valid()
             batch = one.sample(4, sequence_length=3, burn_in=1)
             drawn.append(
                 [
@@ -302,14 +302,14 @@ def test_clear() -> None:
         assert len(buffer) == 5, turn
         buffer.clear()
         assert len(buffer) == 0
-        buffer._lockstep.slots.check_valid()
+        buffer.engine.lockstep.slots.check_valid()
 
 
 def test_many_open_episodes_are_forgotten() -> None:
     buffer = lockstep(20)
     for number in range(3000):
         buffer.add({"a": transition(number)}, episode_id=number, t=0, agent_index=0)
-    assert len(buffer._lockstep._sources[0]) <= 1024 and len(buffer) == 20
+    assert len(buffer.engine.lockstep._sources[0]) <= 1024 and len(buffer) == 20
 
 
 # -- against the twin ---------------------------------------------------------------------------------
@@ -346,7 +346,7 @@ def test_random_calls(calls: list[dict[str, list[tuple[int, int, int]]]], small:
             continue
         keys = buffer.add(data, **ids)
         twin.add({policy: list(zip(keys[policy].tolist(), steps, strict=True)) for policy, steps in call.items()})
-        slots = buffer._lockstep.slots
+        slots = buffer.engine.lockstep.slots
         slots.check_valid()
         assert len(buffer) == len(twin.slots)
         if not len(buffer):

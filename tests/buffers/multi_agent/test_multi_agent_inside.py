@@ -92,7 +92,7 @@ def test_check_takes_what_add_takes_and_changes_nothing() -> None:
     data = {"y": transitions(0, 3), 7: episode(0, 4)}
     buffer.check(data)
     assert len(buffer) == 0 and buffer.env_steps == 0 and buffer.stats()["num_items"] == 0
-    assert buffer._agents.numbers == {}
+    assert buffer.engine.agents.numbers == {}
     wrong = {**transitions(0, 3)._asdict(), "extras": {"cost": np.ones(3)}}
     for call in (buffer.check, buffer.add):
         with pytest.raises(SpecMismatch, match="extras/"):
@@ -101,9 +101,9 @@ def test_check_takes_what_add_takes_and_changes_nothing() -> None:
             call({"z": transitions(0, 3)})
         with pytest.raises(ValueError, match="columns of the transitions"):
             call(data, t=[0, 1, 2])
-    assert buffer._agents.numbers == {} and len(buffer) == 0  # of what was refused no agent has a number
+    assert buffer.engine.agents.numbers == {} and len(buffer) == 0  # of what was refused no agent has a number
     buffer.add(data)
-    assert buffer._agents.numbers == {"y": 0, 7: 1}
+    assert buffer.engine.agents.numbers == {"y": 0, 7: 1}
 
 
 def test_check_in_lockstep() -> None:

@@ -286,9 +286,9 @@ def test_as_a_buffers_own_view(tmp_path: Any) -> None:
 
 
 def test_views() -> None:
-    assert View(sequence_length=2, burn_in=1).changed(None, 0.5, None) == View(1, 0.5, 2, 1)
-    assert View(2).changed(None, None, 4, 2) == View(1, 1.0, 4, 2)
-    assert View(sequence_length=2, burn_in=1).changed(3, None, None) == View(3)
+    assert View(sequence_length=2, burn_in=1).changed(gamma=0.5) == View(1, 0.5, 2, 1)
+    assert View(2).changed(sequence_length=4, burn_in=2) == View(1, 1.0, 4, 2)
+    assert View(sequence_length=2, burn_in=1).changed(n_step=3) == View(3)
 
 
 # -- fields -------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def test_changed_back_and_forth_while_it_fills() -> None:
     buffer, made = make(40, seed=4), make(40, seed=4)
     for i in range(30):
         buffer.strategy = ("future", "episode", "final")[i % 3]
-        made._rng.bit_generator.state = buffer._rng.bit_generator.state
+        made.engine.rng.bit_generator.state = buffer.engine.rng.bit_generator.state
         for one in (buffer, made):
             one.add(episode(100 * i, 2 + i % 7))
         made.strategy = buffer.strategy
@@ -177,7 +177,7 @@ def test_stray_attributes_are_refused(kind: str, name: str, near: str) -> None:
 @pytest.mark.parametrize("kind", BUFFERS)
 def test_attributes_that_are_there_can_be_set_and_classes_derived(kind: str) -> None:
     buffer = BUFFERS[kind]()
-    for name in ("spec", "provenance", "env_steps", "batch_size"):
+    for name in ("provenance", "env_steps", "batch_size"):
         if hasattr(buffer, name):
             setattr(buffer, name, getattr(buffer, name))
     with pytest.raises(AttributeError, match=r"has no attribute 'qqq'$"):

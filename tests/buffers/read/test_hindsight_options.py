@@ -47,8 +47,8 @@ def test_saved_with_all_but_the_functions(kind: str, tmp_path: Path) -> None:
     loaded = rlds2buf.load_buffer(tmp_path / "saved", reward_fn=reward_fn, done_fn=done_fn)
     loaded.check_valid()
     assert loaded.kind == kind
-    assert loaded._hindsight.options() == buffer._hindsight.options()
-    assert loaded._hindsight.maps == GOALS
+    assert loaded.engine.hindsight.options() == buffer.engine.hindsight.options()
+    assert loaded.engine.hindsight.maps == GOALS
     other = make(60, seed=5, **options)
     other.load_state_dict(state)
     buffer.load_state_dict(state)
@@ -128,7 +128,7 @@ def test_other_buffers_know_no_goals() -> None:
 
 
 def test_one_goal_need_not_be_in_a_list() -> None:
-    assert make(10, goals=GOALS[0])._hindsight.maps == GOALS
+    assert make(10, goals=GOALS[0]).engine.hindsight.maps == GOALS
 
 
 # -- functions ---------------------------------------------------------------------------------------

@@ -247,7 +247,7 @@ class TestManyStrings:
         for start in range(0, 2000, 50):
             buffer.add(self.episode(start, 50))
         self.check(buffer.all())
-        assert not buffer._store.vocabularies
+        assert not buffer.engine.store.vocabularies
 
 
 class TestInADirectory:
@@ -321,7 +321,7 @@ class TestInADirectory:
         data = buffer.all()
         for number, text in zip(data.observation["count"].tolist(), data.observation["text"].tolist(), strict=True):
             assert text == b"row %d" % (number // 3)
-        column = buffer._store.columns[buffer._store.names.index("observation/picture")]
+        column = buffer.engine.store.columns[buffer.engine.store.names.index("observation/picture")]
         assert isinstance(column, LiveBlobs)
         assert column.file_bytes <= 2 * column.nbytes + 3 * 1000
 

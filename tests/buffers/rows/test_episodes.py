@@ -57,17 +57,17 @@ class Both:
 
     def check(self, u: float = 0.5) -> None:
         """Runs and picks are the twin's."""
-        buffer, index = self.buffer, self.buffer._hindsight.episodes
-        index.update(buffer._contents.waiting.values())
+        buffer, index = self.buffer, self.buffer.engine.hindsight.episodes
+        index.update(buffer.engine.contents.waiting.values())
         expected = sorted(reference.runs(self.twin))
         assert sorted([self.serial[key] for key in run] for run in index.runs()) == expected
         keys = buffer.keys().astype(np.int64)
         chains = {serial: chain for chain in expected for serial in chain}
-        slots = np.asarray(buffer._store.slot_of(keys))
+        slots = np.asarray(buffer.engine.store.slot_of(keys))
         for name, code in CODES.items():
             for current in (True, False):
                 picked, chosen, room = index.pick(slots, np.stack([slots * 0.0, slots * 0.0 + u]), 0.5, code, current)
-                by = buffer._store.key_of(picked).tolist()
+                by = buffer.engine.store.key_of(picked).tolist()
                 for key, pick, got, left in zip(keys.tolist(), by, chosen.tolist(), room.tolist(), strict=True):
                     serial = self.serial[key]
                     chain = chains[serial]
@@ -143,7 +143,7 @@ def test_runs_of_one_source(history: list[tuple[Any, ...]]) -> None:
         if operation[0] in ("episode", "steps", "check"):
             perform(both, operation[:4] if operation[0] == "episode" else operation[:2])
     both.check()
-    assert both.buffer._store.links is None
+    assert both.buffer.engine.store.links is None
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3, 4, 5, 7, 8, 9, 16, 17])
@@ -166,8 +166,8 @@ def test_actors_in_lockstep() -> None:
         if i % 7 == 0:
             both.check(float(rng.random()))
     both.check()
-    index = both.buffer._hindsight.episodes
-    assert both.buffer._store.links is not None
+    index = both.buffer.engine.hindsight.episodes
+    assert both.buffer.engine.store.links is not None
     assert index.nbytes < 150 * 16 * 6  # what has left does not pile up
 
 
@@ -176,8 +176,8 @@ def test_long_runs_stay_cheap() -> None:
     both = Both(3000)
     for _ in range(300):
         both.add_steps([0] * 10)
-        index = both.buffer._hindsight.episodes
-        index.update(both.buffer._contents.waiting.values())
+        index = both.buffer.engine.hindsight.episodes
+        index.update(both.buffer.engine.contents.waiting.values())
         assert index._count - index._head == 1
     both.check(0.999999)
 
@@ -186,6 +186,6 @@ def test_index_forgets_what_left() -> None:
     both = Both(20)
     for _ in range(500):
         both.add_episode(4)
-        both.buffer._hindsight.episodes.update([])
-    assert both.buffer._hindsight.episodes.nbytes < 24 * 4 * 20
+        both.buffer.engine.hindsight.episodes.update([])
+    assert both.buffer.engine.hindsight.episodes.nbytes < 24 * 4 * 20
     both.check()

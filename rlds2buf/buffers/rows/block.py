@@ -1,0 +1,90 @@
+"""Rows on their way into a buffer."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from rlds2buf.buffers.rows.step_ids import StepIds
+from rlds2buf.core.fields import CONTINUE
+from rlds2buf.kernels.chain import BREAK, CODE
+
+__all__ = ["Block"]
+
+
+@dataclasses.dataclass
+class Block:
+    """n rows ready to be stored.
+
+    Attributes:
+        columns: one array ``[n, ...]`` per data field of the spec, in its order; of strings and arrays
+            of varying shape object arrays of bytes.
+        flags: ``[n] uint8`` (see buffers/rows/row_store.py).
+        own: next observations per observation leaf, for explicit transitions; None for an episode.
+        source: ``[n] int64`` ids, or one for all.
+        items: how many items start in these rows: transitions, unless there is `place`.
+        origin, index: of an episode, for messages.
+        ends: ``[E] int64``, last rows, if the rows are several episodes.
+        ids: what explicit transitions say of the episodes they are of.
+        consecutive: whether explicit transitions of one source follow one another.
+        anew: whether they follow nothing that was added before, being a whole episode's.
+        place: ``[n] int32``, of items of several transitions, as :class:`RowStore` keeps it in
+            ``items``; None where every transition is one.
+    """
+
+    columns: list[np.ndarray]
+    flags: np.ndarray
+    own: list[np.ndarray] | None
+    source: np.ndarray | int
+    items: int
+    origin: str | None = None
+    index: int | None = None
+    consecutive: bool = True
+    anew: bool = False
+    place: np.ndarray | None = None
+    ends: np.ndarray | None = None
+    ids: StepIds | None = None
+
+    @property
+    def starts(self) -> np.ndarray:
+        """``[items] int64``: the rows that start an item."""
+        if self.place is not None:
+            return np.flatnonzero(self.place > 0)
+        return np.arange(self.items) if self.ends is None else np.delete(np.arange(len(self.flags)), self.ends)
+
+    def apart(self) -> Block:
+        """Explicit transitions as ones that each stand alone; an episode as it is."""
+        if self.own is None:
+            return self
+        goes_on = (self.flags & CODE) == CONTINUE
+        flags = self.flags | np.where(goes_on, np.uint8(BREAK), np.uint8(0))
+        return dataclasses.replace(self, flags=flags, consecutive=False, ids=None)
+
+    def parted(self) -> Block:
+        """With a break where, by its ids, a transition does not go on with the one before it of its source."""
+        if self.ids is None or len(self.flags) < 2:
+            return self
+        if isinstance(self.source, int):
+            ends = np.flatnonzero(self.ids.begins())
+        else:
+            order = np.argsort(self.source, kind="stable")
+            same = self.source[order[1:]] == self.source[order[:-1]]
+            ends = order[:-1][self.ids.rows(order).begins() & same]
+        flags = self.flags.copy()
+        flags[ends[(flags[ends] & CODE) == CONTINUE]] |= np.uint8(BREAK)
+        return dataclasses.replace(self, flags=flags)
+
+    def tail(self, count: int) -> Block:
+        """The last `count` rows."""
+        start = len(self.flags) - count
+        return Block(
+            [column[start:] for column in self.columns],
+            self.flags[start:],
+            None if self.own is None else [column[start:] for column in self.own],
+            self.source if isinstance(self.source, int) else self.source[start:],
+            count,
+            consecutive=self.consecutive,
+            place=None if self.place is None else self.place[start:],
+            ids=None if self.ids is None else self.ids.rows(slice(start, None)),
+        )
