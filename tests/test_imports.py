@@ -45,6 +45,22 @@ LAYERS = {
 """What each room may import from: a whole room, or one part of it; every room also from itself (a format's folder
 from its own and from ``formats`` itself) and from ``version``; nothing imports the top."""
 
+INSIDE_BUFFERS = """loading
+learner
+multi_agent
+factories
+buffer
+copies
+disk
+storage_units engine
+vectorized
+read contents
+add
+select
+rows
+mixed tensors other_names keys"""
+"""Files and folders of ``buffers``: each imports only those further down."""
+
 HEAVY = {
     "numba": "kernels/",
     "llvmlite": "kernels/",
@@ -155,10 +171,25 @@ def test_every_import_follows_an_arrow() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_inside_buffers_arrows_go_downward() -> None:
+    rank = {name: number for number, names in enumerate(INSIDE_BUFFERS.split("\n")) for name in names.split()}
+    parts = {path.stem for path in (PACKAGE / "buffers").iterdir() if path.stem not in ("__init__", "__pycache__")}
+    assert parts == set(rank)
+    wrong = []
+    for found in OWN:
+        names = [module.split(".") for module in (found.importer, found.imported)]
+        if all(len(name) > 2 and name[1] == "buffers" for name in names):
+            above, below = (rank[name[2]] for name in names)
+            if names[0][2] != names[1][2] and above >= below:
+                wrong.append(str(found))
+    assert not wrong, "\n".join(wrong)
+
+
 def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    """Imports inside functions and for type checkers count too."""
     waiting = {found.importer: set[str]() for found in OWN} | {found.imported: set[str]() for found in OWN}
     for found in OWN:
-        if found.at_load and found.imported != "rlds2buf":
+        if found.imported not in ("rlds2buf", found.importer):
             waiting[found.importer].add(found.imported)
     while waiting:
         free = {module for module, needed in waiting.items() if not needed}
