@@ -17,7 +17,7 @@ import rlds2buf
 from rlds2buf import Episode, Rlds2bufError, convert
 from rlds2buf.codecs.message_pack import unpack
 from tests.campaign.cases import rng_of
-from tests.campaign.mutate import changed_bytes, mutate_file
+from tests.campaign.mutate import mutate_file, packed
 from tests.cli.test_random_damage import MAKERS, MORE
 
 __all__ = ["Mutants"]
@@ -106,7 +106,7 @@ class Mutants:
 
     def _message_pack(self, rng: random.Random) -> str:
         try:
-            unpack(changed_bytes(rng.choice(self._packed), rng))
+            unpack(packed(rng.choice(self._packed), rng))
         except Rlds2bufError as error:
             return type(error).__name__
         return "read"

@@ -18,7 +18,7 @@ import numpy as np
 
 from rlds2buf.buffers.disk.manifest import write_manifest
 
-__all__ = ["mutate_file"]
+__all__ = ["mutate_file", "packed"]
 
 ODD: list[Any] = [
     None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, -(2**63), 1e308, float("inf"), float("nan"), 0.5, "", "a" * 300,
@@ -55,6 +55,8 @@ def _of(path: Path) -> Callable[[Path, random.Random], str]:
         return npz
     if "tfrecord" in path.name:
         return records
+    if head.startswith(b"PAR1"):
+        return parquet
     return plain
 
 
@@ -365,6 +367,60 @@ def npz(path: Path, rng: random.Random) -> str:
         for member, data in members.items():
             archive.writestr(member, data)
     return "npz"
+
+
+def parquet(path: Path, rng: random.Random) -> str:
+    """A table, written by its own library, with a column that is missing, doubled, of another type, or has gaps."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path)
+    at, rows = rng.randrange(table.num_columns), table.num_rows
+    name = table.column_names[at]
+    how = rng.randrange(5)
+    if how == 0:
+        table = table.remove_column(at)
+    elif how == 1:
+        table = table.append_column(rng.choice([name, "", "observation", "a/b", "../x"]), table.column(at))
+    elif how == 2:
+        table = table.slice(0, rng.choice([0, 1, max(0, rows - 1)]))
+    else:
+        values = rng.choice(
+            [
+                [None] * rows,
+                ["x"] * rows,
+                [[1.0] * (row % 3) for row in range(rows)],
+                [{"a": row} for row in range(rows)],
+                [2**62] * rows,
+                [float("nan")] * rows,
+                [b"\xff"] * rows,
+                [[[]]] * rows,
+                [True, None] * (rows // 2) + [True] * (rows % 2),
+            ]
+        )
+        table = table.set_column(at, name, pa.array(values))
+    pq.write_table(table, path, compression=rng.choice(["none", "gzip", "zstd"]))
+    return "Parquet"
+
+
+def packed(data: bytes, rng: random.Random) -> bytes:
+    """MessagePack with a value of another kind, or of another size than it says, or nested without end."""
+    at = rng.randrange(len(data))
+    how = rng.randrange(4)
+    if how == 0:
+        return changed_bytes(data, rng)
+    if how == 1:  # maps, lists, texts, bytes and extensions that say how long they are
+        head = rng.choice([b"\xdf", b"\xdd", b"\xdb", b"\xc6", b"\xc9"]) + struct.pack(
+            ">I", rng.choice([0, 1, 2**32 - 1])
+        )
+        return data[:at] + head + data[at:]
+    if how == 2:
+        return data[:at] + rng.choice([b"\x91", b"\x81\xa1a", b"\x81"]) * rng.choice([3, 100, 100_000]) + data[at:]
+    return (
+        data[:at]
+        + rng.choice([b"\xc0", b"\xc1", b"\xc3", b"\xcb" + b"\xff" * 8, b"\xd3" + b"\x80" * 8])
+        + data[at + 1 :]
+    )
 
 
 def hdf5(path: Path, rng: random.Random) -> str:

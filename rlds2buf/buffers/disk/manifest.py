@@ -59,10 +59,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise SnapshotCorrupt(f"{folder / _NAME}: {cause}") from cause
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise SnapshotCorrupt(f"{folder / _NAME}: not the manifest of a saved buffer")
-    if not isinstance(body.get("version"), int) or body["version"] > VERSION:
-        raise SnapshotTooNew(
-            f"{folder}: format version {body.get('version')}, this rlds2buf reads up to {VERSION}; upgrade it"
-        )
+    version = body.get("version")
+    if not isinstance(version, int):
+        raise SnapshotCorrupt(f"{folder / _NAME}: version should be an integer, got {version!r}")
+    if version > VERSION:
+        raise SnapshotTooNew(f"{folder}: format version {version}, this rlds2buf reads up to {VERSION}; upgrade it")
     if body.pop("checksum", None) != _checksum(body):
         raise SnapshotCorrupt(f"{folder / _NAME}: its checksum does not match, it was changed or damaged")
     try:

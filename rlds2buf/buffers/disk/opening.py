@@ -56,7 +56,10 @@ def open_saved(
     except (KeyError, TypeError, ValueError) as cause:
         raise SnapshotCorrupt(f"{folder}: its manifest does not describe a buffer: {cause}") from cause
     arrays, mapped = open_columns(folder, manifest, verify=verify, writable=writable)
-    buffer = empty_like(kind, spec, {**options, **functions}, makers, seed=seed)
+    try:
+        buffer = empty_like(kind, spec, {**options, **functions}, makers, seed=seed)
+    except SnapshotCorrupt as cause:
+        raise SnapshotCorrupt(f"{folder}: {cause}") from cause
     engine = buffer.engine
     engine.restore({**manifest, "rng": None} if seed is not None else manifest, arrays)
     engine.provenance = manifest.get("provenance", {})

@@ -155,3 +155,17 @@ def test_a_buffer_in_its_own_folder_goes_on(tmp_path: Path) -> None:
     again.add(episode(100, 5))
     again.save()
     np.testing.assert_array_equal(len(rlds2buf.load_buffer(tmp_path / "live")), 8)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "match"),
+    [("version", "1", "version should be an integer, got '1'"), ("options", {"beta": "x"}, "no buffer of kind")],
+)
+def test_what_a_manifest_says_wrong_is_said_with_its_folder(
+    two: tuple[Path, Path], entry: str, value: Any, match: str
+) -> None:
+    mine, _ = two
+    rewrite(mine, lambda manifest: manifest.update({entry: value}))
+    with pytest.raises(SnapshotCorrupt, match=match) as raised:
+        rlds2buf.load_buffer(mine)
+    assert str(raised.value).startswith(str(mine))
