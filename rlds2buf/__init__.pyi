@@ -51,6 +51,9 @@ from rlds2buf.errors import SpecMismatch as SpecMismatch
 from rlds2buf.errors import TooLarge as TooLarge
 from rlds2buf.errors import UnknownKey as UnknownKey
 from rlds2buf.errors import WriteTimeout as WriteTimeout
+from rlds2buf.io.format import Format as Format
+from rlds2buf.io.sink import Sink as Sink
+from rlds2buf.io.source import Source as Source
 from rlds2buf.pipeline.conversion import ConvertReport as ConvertReport
 from rlds2buf.pipeline.conversion import convert as convert
 from rlds2buf.pipeline.opening import open_mixture as open_mixture

@@ -111,7 +111,7 @@ def pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...
         name, equals, text = value.partition("=")
         if not (equals and name.isidentifier()):
             raise click.BadParameter(f"expected NAME=VALUE, got {value!r}", ctx, parameter)
-        if name in ("split", "format"):
+        if name in ("split", "format") and parameter.name == "option":  # a writer may have options called so
             raise click.BadParameter(f"use --{name}", ctx, parameter)
         try:
             found[name] = parse_json(text)

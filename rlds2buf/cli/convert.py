@@ -90,7 +90,7 @@ def command(
     DST becomes a folder that `rlds2buf sample` and load_buffer() open, or what --to says: an RLDS folder, a Minari
     dataset, a D4RL file, or a folder from which a Reverb server starts.
     """
-    from rlds2buf.formats import registry
+    from rlds2buf.formats.registry import is_resumable
     from rlds2buf.pipeline.conversion import convert
     from rlds2buf.pipeline.opening import format_of_target, open_sink
 
@@ -102,7 +102,7 @@ def command(
         sink = open_sink(target, to=to, overwrite=overwrite, resume=resume, **to_option)
     except (TypeError, ValueError) as cause:
         raise click.UsageError(str(cause)) from cause
-    with open_source(source, how) as opened, _told_how_to_go_on(registry.is_resumable(to), resume):
+    with open_source(source, how) as opened, _told_how_to_go_on(is_resumable(to), resume):
         report = convert(opened, sink, progress=True, **choices)
     if as_json:
         print_json(report.to_json())

@@ -35,7 +35,7 @@ def check_types(function: Callable[..., Any], options: Mapping[str, Any]) -> Non
     for other in getattr(function, "options_for", ()):
         check_types(other, options)
     for name, parameter in inspect.signature(function).parameters.items():
-        kinds = _BETWEEN.split(str(parameter.annotation))
+        kinds = _BETWEEN.split(_annotation(parameter))
         if name not in options or not set(kinds) <= _KINDS.keys():
             continue
         value = options[name]
@@ -92,10 +92,15 @@ def options_of(function: Callable[..., Any]) -> list[Option] | None:
             for other in others:
                 found += options_of(other) or []
         elif parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            annotation = "" if parameter.annotation is parameter.empty else str(parameter.annotation)
             default = None if parameter.default is parameter.empty else parameter.default
-            found.append(Option(parameter.name, annotation, default, helps.get(parameter.name, "")))
+            found.append(Option(parameter.name, _annotation(parameter), default, helps.get(parameter.name, "")))
     return found
+
+
+def _annotation(parameter: inspect.Parameter) -> str:
+    """As it is written, whether the module postpones it or not."""
+    given = parameter.annotation
+    return "" if given is parameter.empty else given if isinstance(given, str) else inspect.formatannotation(given)
 
 
 def _helps(function: Callable[..., Any]) -> dict[str, str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # they load numpy, and the help and completion ask for nothin
     from rlds2buf.io.sink import Sink
     from rlds2buf.io.source import Source
 
-__all__ = ["GROUP", "find", "load", "names", "sink_class", "source_class"]
+__all__ = ["GROUP", "every", "find", "load", "names", "sink_class", "source_class"]
 
 GROUP: Final = "rlds2buf.formats"
 
@@ -42,23 +42,33 @@ def load(name: str, error: type[Rlds2bufError] = SourceError) -> Format | None:
     return None if found is None else _loaded(found, error)
 
 
+def every(failed: list[str]) -> list[Format]:
+    """All that are installed, in the order of their names.
+
+    Args:
+        failed: gets a sentence for each that can't be loaded.
+    """
+    return list(_each(lambda entry: True, failed))
+
+
 def find(fits: Callable[[Format], bool], failed: list[str]) -> Format | None:
     """The first plug-in's format that fits, in the order of their names.
 
     Args:
         fits: asked about each.
-        failed: gets a sentence for each that could not be asked, if none fits.
+        failed: gets a sentence for each that could not be asked before one fits.
     """
-    wrong = []
+    return next(_each(fits, failed), None)
+
+
+def _each(fits: Callable[[Format], bool], failed: list[str]) -> Iterator[Format]:
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
             entry = _loaded(point, SourceError)
-            if _calling(SourceError, entry.plugin, lambda: fits(entry)):  # noqa: B023  # called at once
-                return entry
+            if _calling(SourceError, entry.plugin, functools.partial(fits, entry)):
+                yield entry
         except SourceError as error:
-            wrong.append(str(error))
-    failed += wrong
-    return None
+            failed.append(str(error))
 
 
 def source_class(entry: Format) -> type[Source]:

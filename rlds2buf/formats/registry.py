@@ -37,7 +37,11 @@ __all__ = [
     "find_object",
     "find_scheme",
     "find_target",
+    "every",
     "is_resumable",
+    "names",
+    "summary",
+    "takes_of_sink",
     "refusal",
     "schemes",
     "sink_class",
@@ -90,6 +94,34 @@ def target_names() -> list[str]:
     """
     own = [entry.name for entry in BUILT_IN if entry.is_target]
     return own + sorted(plugins.names() - _NAMED.keys())
+
+
+def names() -> list[str]:
+    """All of them, plug-ins' too, which are not loaded for this."""
+    return [*_NAMED, *sorted(plugins.names() - _NAMED.keys())]
+
+
+def every(failed: list[str]) -> list[Format]:
+    """All of them; plug-ins are loaded.
+
+    Args:
+        failed: gets a sentence for each plug-in that can't be loaded.
+    """
+    return [*BUILT_IN, *(entry for entry in plugins.every(failed) if entry.name not in _NAMED)]
+
+
+def summary(entry: Format) -> dict[str, Any]:
+    """What is known of a format, as plain JSON values."""
+    return {
+        "name": entry.name,
+        "what": entry.what,
+        "read": entry.source is not None,
+        "written": entry.sink is not None,
+        "has_splits": entry.has_splits,
+        "suffixes": list(entry.suffixes or entry.target_suffixes),
+        "extras": dict(entry.extras),
+        "plugin": entry.plugin or None,
+    }
 
 
 def schemes() -> list[str]:
@@ -191,6 +223,23 @@ def source_options(entry: Format) -> list[Option] | None:
 
 def sink_options(entry: Format) -> list[Option] | None:
     """The options of a format's writer; None if it takes any name."""
+    found = _sink_arguments(entry)
+    return found and [option for option in found if option.name not in ("overwrite", "resume")]
+
+
+def takes_of_sink(entry: Format) -> set[str]:
+    """Which of the arguments ``overwrite`` and ``resume`` a format's writer takes."""
+    found = _sink_arguments(entry)
+    return {"overwrite", "resume"} & ({"overwrite", "resume"} if found is None else {option.name for option in found})
+
+
+def is_resumable(name: str) -> bool:
+    """Whether a conversion to the format of this name can be resumed."""
+    entry = by_name(name)
+    return entry is not None and "resume" in takes_of_sink(entry)
+
+
+def _sink_arguments(entry: Format) -> list[Option] | None:
     from rlds2buf.core.options import options_of
 
     return options_of(sink_class(entry))
@@ -199,10 +248,3 @@ def sink_options(entry: Format) -> list[Option] | None:
 def _class(name: str) -> Any:
     module, _, cls = name.partition(":")
     return getattr(importlib.import_module(module), cls)
-
-
-def is_resumable(name: str) -> bool:
-    """Whether a conversion to this format can be resumed."""
-    entry = by_name(name)
-    known = None if entry is None else sink_options(entry)
-    return known is not None and any(option.name == "resume" for option in known)

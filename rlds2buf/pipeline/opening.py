@@ -66,6 +66,7 @@ def open_source(
     of dicts of arrays, each an episode
     a list of paths of one format                                                each, one after another
     ``reverb://host:port/table``                          ``reverb``             ``ReverbTableSource``
+    what an installed plug-in's format fits               its name               its ``Source``
     an open :class:`~rlds2buf.io.source.Source`                               itself
     ====================================================  =====================  ================================
 
@@ -271,13 +272,11 @@ def _writable(name: str) -> Format:
 
 def _sink_of_path(path: str, entry: Format, options: dict[str, Any]) -> Sink:
     cls = registry.sink_class(entry)
-    known = registry.sink_options(entry)
-    if known is not None:
-        absent = {"overwrite", "resume"} - {option.name for option in known}
-        if "resume" in absent and options["resume"]:
-            raise ValueError(f"{entry.name} is written in one go: resume is not for it")
-        options = {name: value for name, value in options.items() if name not in absent}
-    _check_known(entry.name, known, options, ("overwrite", "resume"))
+    absent = {"overwrite", "resume"} - registry.takes_of_sink(entry)
+    if "resume" in absent and options["resume"]:
+        raise ValueError(f"{entry.name} is written in one go: resume is not for it")
+    options = {name: value for name, value in options.items() if name not in absent}
+    _check_known(entry.name, registry.sink_options(entry), options, ("overwrite", "resume"))
     check_types(cls, options)
     where, why = cls.usual_target(path)
     create: Callable[..., Sink] = cls

@@ -40,7 +40,9 @@ class D3rlpyV1Source(D4rlHdf5Source):
     Args:
         path: the file.
         max_episode_steps: cut also after so many rows; for files whose time-outs are not marked.
-        external, budget: as :class:`~rlds2buf.formats.d4rl.source.D4rlHdf5Source`.
+        external: data that the file has in other files, by links, external storage or virtual datasets:
+            ``"refuse"`` those outside of its folder, or ``"allow"`` any.
+        budget: see :class:`~rlds2buf.core.budget.Budget`.
 
     Raises:
         SourceNotFound, SourceFormatError: nothing is there, or it is no such file.

@@ -41,7 +41,9 @@ class Hdf5Episodes:
     Args:
         path: the file.
         infos: whether to read the infos.
-        external, budget: as :class:`~rlds2buf.formats.d4rl.source.D4rlHdf5Source`.
+        external: data that the file has in other files, by links, external storage or virtual datasets:
+            ``"refuse"`` those outside of its folder, or ``"allow"`` any.
+        budget: see :class:`~rlds2buf.core.budget.Budget`.
 
     Attributes:
         names: of the episodes.

@@ -62,7 +62,9 @@ class MinariDirSource(Source):
             byte strings, the files untouched, whose FieldSpec has an ``image``.  None is
             ``"decoded"``, unless :meth:`encoded` is asked for.
         resize: size that decoded pictures are to have, one number for a square or (height, width).
-        external, budget: as :class:`~rlds2buf.formats.d4rl.source.D4rlHdf5Source`.
+        external: data that the file has in other files, by links, external storage or virtual datasets:
+            ``"refuse"`` those outside of its folder, or ``"allow"`` any.
+        budget: see :class:`~rlds2buf.core.budget.Budget`.
 
     Raises:
         SourceNotFound: nothing is there.

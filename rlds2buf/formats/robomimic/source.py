@@ -73,7 +73,9 @@ class RobomimicHdf5Source(Source):
         terminals: as above.
         states: whether to read simulator states and each demonstration's model: the extra ``states``,
             the metadata ``model_file``.
-        external, budget: as :class:`~rlds2buf.formats.d4rl.source.D4rlHdf5Source`.
+        external: data that the file has in other files, by links, external storage or virtual datasets:
+            ``"refuse"`` those outside of its folder, or ``"allow"`` any.
+        budget: see :class:`~rlds2buf.core.budget.Budget`.
 
     Raises:
         SourceNotFound: nothing is there, or no such filter key.

@@ -35,7 +35,6 @@ class StepLogCsvSource(StepLogSource):
 
     Args:
         path: a file, or a folder of them.
-        columns, final_rows, max_episode_steps: as there.
         delimiter: what stands between cells; None: comma, tabulator, semicolon or bar, as the header has.
 
     Raises:

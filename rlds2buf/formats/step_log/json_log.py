@@ -41,7 +41,6 @@ class StepLogJsonSource(StepLogSource):
 
     Args:
         path: a file, or a folder of them.
-        columns, final_rows, max_episode_steps: as there.
         layout: ``"steps"`` or ``"episodes"``; None: an episode, if a reward or a flag is a list.
 
     Raises:

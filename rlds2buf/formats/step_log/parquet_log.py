@@ -33,7 +33,6 @@ class StepLogParquetSource(StepLogSource):
 
     Args:
         path: a file, or a folder of them.
-        columns, final_rows, max_episode_steps: as there.
 
     Raises:
         SourceNotFound, SourceFormatError: as there.
