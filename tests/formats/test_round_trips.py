@@ -1,6 +1,7 @@
 """Any dataset into any format and back: what differs is what the report names, and nothing else.
 
-Every source is written in every format that can hold it, and each of these again in every other one.
+Every source is written in every format that can hold it. Each of these is written again in every other one, unless
+it came from a real dataset that has a stand-in: then the second round would be that of the stand-in again.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ def assert_comes_back(source: Source, kind: str, folder: Path) -> Any:
 def test_into_every_format_and_from_there_into_every_other(tmp_path: Path, name: str, kind: str) -> None:
     with source_of(name) as source:
         target = assert_comes_back(source, kind, tmp_path / "first")
-    if target is None or kind == "memory":  # from memory the second round would be the first one again
+    if target is None or kind == "memory" or name in NAMED:  # from memory it would be the first round again
         return
     for other in KINDS:
         with open_source(target) as again:

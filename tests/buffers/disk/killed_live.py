@@ -1,8 +1,8 @@
 """Kills a process while it changes a buffer in a folder, at random calls of functions.
 
-Run as ``python -m tests.buffers.disk.killed_live KIND FOLDER KILLS SEED``: prints how many kills left the state
-of the first save, and of the second.  Every child counts its calls (``sys.setprofile``) and sends itself SIGKILL at one
-of them; then the parent opens the folder, which must be as one of the two was saved, draws included.
+Run as ``python -m tests.buffers.disk.killed_live FOLDER KILLS SEED KIND...``: prints for each kind how many kills left
+the state of the first save, and of the second.  Every child counts its calls (``sys.setprofile``) and sends itself
+SIGKILL at one of them; then the parent opens the folder, which must be as one of the two was saved, draws included.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def child(path: Path, kind: str, kill_at: int) -> int:
     return calls
 
 
-def main(kind: str, folder: Path, kills: int, seed: int) -> None:
+def main(kind: str, folder: Path, kills: int, seed: int) -> list[int]:
+    folder.mkdir()
     live._CHUNK_BYTES = undo._CHUNK_BYTES = 200  # a few rows each
     live_blobs.SEGMENT_BYTES = 1000
     rng = random.Random(seed)
@@ -124,8 +125,9 @@ def main(kind: str, folder: Path, kills: int, seed: int) -> None:
         del going_on
         assert contents(rlds2buf.load_buffer(path))[0] == expected
         assert not list(path.glob("undo-*"))
-    print(json.dumps(outcomes))
+    return outcomes
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    folder, kills, seed, *kinds = sys.argv[1:]
+    print(json.dumps({kind: main(kind, Path(folder, kind), int(kills), int(seed)) for kind in kinds}))
