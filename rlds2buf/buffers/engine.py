@@ -21,17 +21,17 @@ from rlds2buf.buffers.read.view import View
 from rlds2buf.buffers.rows.blobs import is_blob
 from rlds2buf.buffers.rows.block import Block
 from rlds2buf.buffers.rows.columns import MemoryColumns, saved_columns, small_strings, write_columns
-from rlds2buf.buffers.rows.row_store import OWN_NEXT, Home, RowStore
+from rlds2buf.buffers.rows.row_store import Home, RowStore
 from rlds2buf.buffers.select.prioritized import checked_priorities
 from rlds2buf.buffers.select.samplers import Draw, item_slots
 from rlds2buf.core import forks, nest
 from rlds2buf.core.agreement import same_columns
 from rlds2buf.core.arguments import integer, named_well
 from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.row_flags import LINKED, OWN_NEXT
 from rlds2buf.core.sample import Sample, SampleInfo, Trajectory, Transition
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import NotEnoughItems, ReplayError, SnapshotCorrupt, SnapshotError, UnknownKey
-from rlds2buf.kernels.chain import LINKED
 
 __all__ = ["Engine", "Folder", "HasEngine", "Prepared", "Request"]
 

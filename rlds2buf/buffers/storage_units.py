@@ -12,14 +12,12 @@ from rlds2buf.buffers.add.intake import Intake
 from rlds2buf.buffers.contents.contents import Contents
 from rlds2buf.buffers.contents.draw_counts import Hits
 from rlds2buf.buffers.rows.block import Block
-from rlds2buf.buffers.rows.row_store import OWN_NEXT
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
-from rlds2buf.core.fields import CONTINUE, FINAL_ROW
+from rlds2buf.core.row_flags import BREAK, CODE, CONTINUE, FINAL_ROW, OWN_NEXT
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError
-from rlds2buf.kernels.chain import BREAK, CODE
 
 __all__ = ["DEFAULT_CAPACITY", "STORAGE_UNITS", "ItemIntake", "StepIntake", "Units"]
 

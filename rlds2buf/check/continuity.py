@@ -29,6 +29,7 @@ import numpy as np
 from rlds2buf.check.rules import Fault
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 
 __all__ = ["ContinuityCheck", "jump_rows", "observation_matrix"]
 
@@ -74,7 +75,7 @@ class ContinuityCheck:
         rows = observation_matrix(episode)
         if rows is None:
             return []
-        placeholder = bool(episode.metadata.get("placeholder_final_row", False))
+        placeholder = bool(episode.metadata.get(PLACEHOLDER_FINAL_ROW, False))
         if placeholder:
             rows = rows[:-1]
         if not len(rows):

@@ -11,6 +11,7 @@ from rlds2buf.check.boundaries import boundary_faults, seams, well_formed
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import STEP_FIELDS
+from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 
 __all__ = ["keep_final_transition", "repair"]
 
@@ -80,7 +81,7 @@ def keep_final_transition(episode: Episode) -> tuple[Episode, Counter[str]]:
     >>> kept.observation.tolist(), kept.reward.tolist(), kept.is_terminal.tolist()
     ([1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [False, False, True])
     """
-    if episode.metadata.get("placeholder_final_row"):
+    if episode.metadata.get(PLACEHOLDER_FINAL_ROW):
         return episode, Counter()
     if episode.end != "terminated":
         return episode, Counter({"final-transition-lost": 1})
@@ -92,7 +93,7 @@ def keep_final_transition(episode: Episode) -> tuple[Episode, Counter[str]]:
     for _, column in nest.flatten(fields["discount"]):
         if column is not None:
             column[-2] = 0
-    metadata = {**episode.metadata, "placeholder_final_row": True}
+    metadata = {**episode.metadata, PLACEHOLDER_FINAL_ROW: True}
     grown = Episode(**fields, metadata=metadata, source=episode.source, index=episode.index)
     return grown, Counter({"final-transition-kept": 1})
 

@@ -15,6 +15,7 @@ from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import TRANSITION_FIELDS
 from rlds2buf.core.limits import Limits
+from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 
 __all__ = [
     "Columns",
@@ -58,7 +59,7 @@ def limit_faults(episode: Episode, columns: Columns, limits: Mapping[nest.Path, 
     'reward 1.5 is above 1'
     """
     faults = []
-    unrecorded = bool(episode.metadata.get("placeholder_final_row"))
+    unrecorded = bool(episode.metadata.get(PLACEHOLDER_FINAL_ROW))
     for path, column in columns:
         allowed = limits.get(path)
         if allowed is None:

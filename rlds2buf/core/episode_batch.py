@@ -10,6 +10,7 @@ import numpy as np
 from rlds2buf.core import nest, shown
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import DATA_FIELDS, STEP_FIELDS
+from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 from rlds2buf.errors import EmptyEpisode, SpecMismatch
 
 __all__ = ["EpisodeBatch"]
@@ -105,7 +106,7 @@ class EpisodeBatch:
                 metadata.extend(part._facts())
             edge += part.num_steps
         known = None not in index
-        placeholder = np.array([bool(facts.get("placeholder_final_row")) for facts in metadata])
+        placeholder = np.array([bool(facts.get(PLACEHOLDER_FINAL_ROW)) for facts in metadata])
         return cls(
             Episode(**joined, source=rows[0].source, index=index[0] if known else None),
             np.array(starts),
@@ -155,7 +156,7 @@ class EpisodeBatch:
             if self.metadata is not None:
                 facts.update(self.metadata[i])
             if self.placeholder is not None and self.placeholder[i]:
-                facts["placeholder_final_row"] = True
+                facts[PLACEHOLDER_FINAL_ROW] = True
             yield facts
 
     def __repr__(self) -> str:
@@ -168,7 +169,7 @@ class EpisodeBatch:
 
 def _marked(episode: Episode) -> np.ndarray | None:
     """``[1] bool`` as `placeholder`."""
-    return np.ones(1, np.bool_) if episode.metadata.get("placeholder_final_row") else None
+    return np.ones(1, np.bool_) if episode.metadata.get(PLACEHOLDER_FINAL_ROW) else None
 
 
 def _join(*columns: np.ndarray | None) -> np.ndarray | None:

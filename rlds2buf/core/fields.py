@@ -8,17 +8,13 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
-    "CONTINUE",
     "DATA_FIELDS",
-    "FINAL_ROW",
     "FLAG_FIELDS",
     "STEP_FIELDS",
     "STEP_FIRST",
     "STEP_LAST",
     "STEP_MID",
-    "TERMINATED",
     "TRANSITION_FIELDS",
-    "TRUNCATED",
 ]
 
 DATA_FIELDS: Final = ("observation", "action", "reward", "discount")
@@ -32,11 +28,3 @@ STEP_FIRST: Final = 0
 STEP_MID: Final = 1
 STEP_LAST: Final = 2
 """Step types, numbered as in dm_env and TF-Agents."""
-
-CONTINUE: Final = 0
-TERMINATED: Final = 1
-TRUNCATED: Final = 2
-"""``is_done`` of a transition: goes on, ended by the environment (no bootstrap), cut (bootstrap)."""
-
-FINAL_ROW: Final = 3
-"""``is_done`` of a stored row from which no transition starts: it only holds the last observation."""

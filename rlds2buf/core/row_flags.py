@@ -1,4 +1,7 @@
-"""How rows of episodes are laid down in a buffer: the bits of a row's flag byte, and the columns' names."""
+"""How rows of episodes are laid down: the bits of a row's flag byte, the markers in an episode's metadata.
+
+All of them are on disk, in saved buffers and in RLDS folders, so their values stay.  Nothing else spells them.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,34 @@ from typing import Final
 
 from rlds2buf.core import nest
 
-__all__ = ["CODE", "IS_FIRST", "IS_LAST", "IS_TERMINAL", "NOT_RECORDED", "OWN_NEXT", "column_name"]
+__all__ = [
+    "BREAK",
+    "CODE",
+    "CONTINUE",
+    "FINAL_ROW",
+    "IS_FIRST",
+    "IS_LAST",
+    "IS_TERMINAL",
+    "LINKED",
+    "NOT_RECORDED",
+    "OPEN_TAIL",
+    "OWN_NEXT",
+    "PLACEHOLDER_FINAL_ROW",
+    "TERMINATED",
+    "TRUNCATED",
+    "column_name",
+]
 
 CODE: Final = 3
-"""Mask of a row's ``is_done`` code; :data:`~rlds2buf.core.fields.FINAL_ROW` is an episode's last row."""
+"""Mask of a row's ``is_done`` code, one of the next four, in its flag byte."""
+
+CONTINUE: Final = 0
+TERMINATED: Final = 1
+TRUNCATED: Final = 2
+"""``is_done`` of a transition: goes on, ended by the environment (no bootstrap), cut (bootstrap)."""
+
+FINAL_ROW: Final = 3
+"""``is_done`` of a stored row from which no transition starts: it only holds the last observation."""
 
 IS_FIRST: Final = 1 << 2
 IS_LAST: Final = 1 << 3
@@ -19,8 +46,20 @@ IS_TERMINAL: Final = 1 << 4
 OWN_NEXT: Final = 1 << 5
 """The row is a transition of its own, with its own next observation."""
 
-NOT_RECORDED: Final = 1 << 6
-"""On a final row: its observation is a placeholder. (On others: what follows is not stored.)"""
+BREAK: Final = 1 << 6
+"""The row goes on, but its successor is not stored (yet)."""
+
+NOT_RECORDED: Final = BREAK
+"""The same bit on a final row: its observation is a placeholder."""
+
+LINKED: Final = 1 << 7
+"""The successor is not the next slot; ``links`` says which (only in memory)."""
+
+PLACEHOLDER_FINAL_ROW: Final = "placeholder_final_row"
+"""In an episode's metadata, True: the observation of the final row was not recorded and is made up."""
+
+OPEN_TAIL: Final = "open_tail"
+"""In an episode's metadata, True: no flag ended it, but the end of the file, and it is taken as truncated."""
 
 
 def column_name(path: nest.Path) -> str:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlds2buf.core import shown
-from rlds2buf.core.fields import TERMINATED, TRUNCATED
 from rlds2buf.core.nest import Nest
+from rlds2buf.core.row_flags import TERMINATED, TRUNCATED
 
 __all__ = ["MultiAgentSample", "Sample", "SampleInfo", "StepPairs", "Trajectory", "Transition"]
 

@@ -20,7 +20,7 @@ from rlds2buf.io.sink import Sink
 
 __all__ = ["SpooledSink", "check_texts", "clash", "field_fault", "is_plain_name"]
 
-FINAL_ROW = "the last row's value, which starts no transition, is not kept: it is read back as zeros"
+LAST_ROW_LOST = "the last row's value, which starts no transition, is not kept: it is read back as zeros"
 NO_DISCOUNT = "the format has none: 1 is read back, and 0 on the step into a terminal row and on that row (float32)"
 OPEN_END = "an episode that is not flagged last ends in a time-out here"
 
@@ -246,8 +246,10 @@ class SpooledSink(Sink):
     def notice_final(self, path: nest.Path, column: np.ndarray) -> None:
         """Note a last row that is more than padding."""
         name = nest.path_name(path)
-        if FINAL_ROW not in self._losses.get(name, "") and np.any(column[-1] != (b"" if column.dtype == object else 0)):
-            self.lose(name, FINAL_ROW)
+        if LAST_ROW_LOST not in self._losses.get(name, "") and np.any(
+            column[-1] != (b"" if column.dtype == object else 0)
+        ):
+            self.lose(name, LAST_ROW_LOST)
 
     def _begin(self, part: PartialFolder, fields: dict[str, FieldSpec]) -> None:
         journal = part.journal

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
+from rlds2buf.core.row_flags import BREAK, CODE, LINKED, TERMINATED
 from rlds2buf.kernels.compiled import compiled
 
-__all__ = ["BREAK", "CODE", "LINKED", "TERMINATED", "finish", "walk"]
-
-CODE = 3
-"""Mask of a row's ``is_done`` code in its flag byte (see core/fields.py)."""
-
-TERMINATED = 1
-"""The code of a transition into a terminal state."""
-
-BREAK = 1 << 6
-"""Flag: the row goes on, but its successor is not stored (yet)."""
-
-LINKED = 1 << 7
-"""Flag: the successor is not the next slot; ``links`` says which."""
+__all__ = ["finish", "walk"]
 
 
 @compiled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlds2buf.kernels.chain import BREAK, CODE, LINKED
+from rlds2buf.core.row_flags import BREAK, CODE, LINKED
 from rlds2buf.kernels.compiled import compiled
 
 __all__ = ["note_links", "walk_back"]

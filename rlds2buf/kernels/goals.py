@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlds2buf.kernels.chain import TERMINATED
+from rlds2buf.core.row_flags import TERMINATED
 from rlds2buf.kernels.compiled import compiled
 
 __all__ = ["judge", "put"]

@@ -8,16 +8,13 @@ look-up serves both.
 
 from __future__ import annotations
 
-from rlds2buf.kernels.chain import BREAK, CODE, LINKED
+from rlds2buf.core.row_flags import BREAK, CODE, FINAL_ROW, LINKED, OWN_NEXT
 from rlds2buf.kernels.compiled import compiled
 
 __all__ = ["EPISODE", "FINAL", "FUTURE", "chain_rows", "pick_rows", "scan_runs"]
 
 FINAL, EPISODE, FUTURE = 0, 1, 2
 """Strategies: the end of the run, anywhere in it, from the transition itself on."""
-
-FINAL_ROW = 3
-OWN_NEXT = 1 << 5
 
 
 @compiled

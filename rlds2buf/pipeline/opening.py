@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from rlds2buf.core.budget import Budget
 from rlds2buf.core.options import Option, check_types
+from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import Rlds2bufError, SinkError, SourceError, SourceFormatError, SourceNotFound
 from rlds2buf.files.local_path import refuse_address
 from rlds2buf.formats import registry
@@ -120,7 +121,7 @@ def open_source(
     source: Source = cls(target, **options, **({"optional": absent} if absent else {}))
     try:
         if absent:
-            changes["drop"] = [name for name in changes["drop"] if name not in absent or _has(source, name)]
+            changes["drop"] = [name for name in changes["drop"] if name not in absent or _has(source.spec, name)]
         return _transformed(source, changes)
     except BaseException:
         source.close()
@@ -333,8 +334,8 @@ def _may_be_absent(entry: Format, changes: dict[str, Any]) -> list[str]:
     return [name for name in ("observation", "action") if name in changes["drop"]]
 
 
-def _has(source: Source, name: str) -> bool:
-    return getattr(source.spec, name) is not None
+def _has(spec: StepSpec, name: str) -> bool:
+    return getattr(spec, name) is not None
 
 
 def _choose(uri: Any, name: str | None) -> tuple[Format, Any]:

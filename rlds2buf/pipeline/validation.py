@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from rlds2buf.check.report import MAX_DETAILS, Checker, ValidationReport, issue_of
 from rlds2buf.check.rules import ERROR
 from rlds2buf.core.arguments import integer
-from rlds2buf.core.episode import Episode
-from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, FilteredOut
+from rlds2buf.io.source import Source
 from rlds2buf.pipeline.opening import open_source
 
 __all__ = ["validate"]
 
 
-class EpisodeSource(Protocol):
-    """What :func:`validate` needs of a source."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def spec(self) -> StepSpec: ...
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]: ...
-
-
 def validate(
-    source: EpisodeSource | Any,
+    source: Any,
     *,
     limit: int | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -62,7 +51,7 @@ def validate(
     """
     if limit is not None:
         limit = integer("limit", limit, 0)
-    if not hasattr(source, "read"):
+    if not isinstance(source, Source):
         with open_source(source, split=split, format=format, **options) as opened:
             return _validated(opened, limit, progress, allow_nonfinite, max_details)
     if split is not None or format is not None or options:
@@ -71,7 +60,7 @@ def validate(
 
 
 def _validated(
-    source: EpisodeSource,
+    source: Source,
     limit: int | None,
     progress: Callable[[int, int], None] | None,
     allow_nonfinite: bool,

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from rlds2buf.core.fields import CONTINUE, TERMINATED, TRUNCATED
+from rlds2buf.core.row_flags import CONTINUE, TERMINATED, TRUNCATED
 
 __all__ = ["Streams", "ends_of", "fraction", "time_first"]
 

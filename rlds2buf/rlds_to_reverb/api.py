@@ -332,7 +332,8 @@ def _as_dataset(data: RldsData) -> tf.data.Dataset:
     from rlds2buf.pipeline.opening import open_source
 
     source = open_source(data)
-    fields = {name: getattr(source.spec, name) for name in STEP_FIELDS} | source.spec.extras
+    step = source.spec
+    fields = {name: getattr(step, name) for name in STEP_FIELDS} | step.extras
     fields = {name: spec for name, spec in fields.items() if spec is not None}
 
     def spec_of_column(field: FieldSpec) -> tf.TensorSpec:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from rlds2buf.core import nest
 from rlds2buf.core.arguments import choice
-from rlds2buf.core.fields import CONTINUE, TERMINATED
+from rlds2buf.core.row_flags import CONTINUE, TERMINATED
 from rlds2buf.core.sample import Transition
 from rlds2buf.views.goals import Goal, GoalMap, resolve_goals
 

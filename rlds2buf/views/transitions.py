@@ -9,7 +9,7 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.core.arguments import fraction, integer
 from rlds2buf.core.episode import Episode
-from rlds2buf.core.fields import CONTINUE, TERMINATED, TRUNCATED
+from rlds2buf.core.row_flags import CONTINUE, TERMINATED, TRUNCATED
 from rlds2buf.core.sample import Transition
 from rlds2buf.errors import EpisodeError
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlds2buf.kernels.chain import BREAK, CODE, LINKED, finish, walk
+from rlds2buf.core.row_flags import BREAK, CODE, LINKED
+from rlds2buf.kernels.chain import finish, walk
 
 OTHER_BITS = 0b00111100
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from rlds2buf.buffers.rows.block import Block
 from rlds2buf.core import nest
-from rlds2buf.core.fields import FINAL_ROW, FLAG_FIELDS, TRANSITION_FIELDS
+from rlds2buf.core.fields import FLAG_FIELDS, TRANSITION_FIELDS
 from rlds2buf.core.limits import Limits
 from rlds2buf.core.ragged import unpack_rows
+from rlds2buf.core.row_flags import BREAK, CODE, FINAL_ROW
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SpecMismatch
-from rlds2buf.kernels.chain import BREAK, CODE
 
 __all__ = ["Allowed"]
 

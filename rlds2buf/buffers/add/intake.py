@@ -9,17 +9,27 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.buffers.rows.block import Block
-from rlds2buf.buffers.rows.row_store import IS_FIRST, IS_LAST, IS_TERMINAL, OWN_NEXT
 from rlds2buf.buffers.rows.step_ids import IDS, StepIds
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
-from rlds2buf.core.fields import CONTINUE, FINAL_ROW, FLAG_FIELDS, TERMINATED, TRUNCATED
+from rlds2buf.core.fields import FLAG_FIELDS
 from rlds2buf.core.ragged import as_bytes, pack_rows
+from rlds2buf.core.row_flags import (
+    BREAK,
+    CONTINUE,
+    FINAL_ROW,
+    IS_FIRST,
+    IS_LAST,
+    IS_TERMINAL,
+    OWN_NEXT,
+    PLACEHOLDER_FINAL_ROW,
+    TERMINATED,
+    TRUNCATED,
+)
 from rlds2buf.core.sample import Transition
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SpecMismatch
-from rlds2buf.kernels.chain import BREAK
 from rlds2buf.views.transitions import done_codes
 
 __all__ = ["Intake"]
@@ -90,7 +100,7 @@ class Intake:
         flags |= episode.is_last.astype(np.uint8) * np.uint8(IS_LAST)
         flags |= episode.is_terminal.astype(np.uint8) * np.uint8(IS_TERMINAL)
         flags[-1] |= FINAL_ROW
-        if episode.metadata.get("placeholder_final_row"):
+        if episode.metadata.get(PLACEHOLDER_FINAL_ROW):
             flags[-1] |= BREAK  # on a final row: its observation was not recorded (see buffers/rows/episode_index.py)
         if episode.num_transitions:
             end = int(done_codes(episode)[-1])

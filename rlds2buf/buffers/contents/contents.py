@@ -13,8 +13,7 @@ from rlds2buf.buffers.rows.row_store import Allocator, RowStore, in_memory
 from rlds2buf.buffers.rows.step_ids import Mark, checked_marks
 from rlds2buf.buffers.select.removers import Fifo
 from rlds2buf.buffers.select.samplers import Sampler, item_slots
-from rlds2buf.core.fields import CONTINUE, FINAL_ROW
-from rlds2buf.kernels.chain import BREAK, CODE
+from rlds2buf.core.row_flags import BREAK, CODE, CONTINUE, FINAL_ROW
 
 __all__ = ["Contents"]
 

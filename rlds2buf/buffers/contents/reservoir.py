@@ -15,13 +15,12 @@ import numpy as np
 
 from rlds2buf.buffers.contents.contents import Contents
 from rlds2buf.buffers.rows.block import Block
-from rlds2buf.buffers.rows.row_store import OWN_NEXT, Allocator, RowStore, in_memory
+from rlds2buf.buffers.rows.row_store import Allocator, RowStore, in_memory
 from rlds2buf.buffers.select.removers import Reservoir
 from rlds2buf.buffers.select.samplers import UniformSampler, item_slots
 from rlds2buf.core.entries import Entries
-from rlds2buf.core.fields import CONTINUE, FINAL_ROW
+from rlds2buf.core.row_flags import BREAK, CODE, CONTINUE, FINAL_ROW, LINKED, OWN_NEXT
 from rlds2buf.errors import ReplayError
-from rlds2buf.kernels.chain import BREAK, CODE, LINKED
 
 __all__ = ["ReservoirContents", "ReservoirSampler", "log_slots"]
 

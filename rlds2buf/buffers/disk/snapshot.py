@@ -37,7 +37,7 @@ from rlds2buf.buffers.rows.columns import TABLES, table_of
 from rlds2buf.buffers.rows.row_store import RowStore
 from rlds2buf.buffers.rows.vocabulary import MAX_BYTES, MAX_STRINGS, TextCoder
 from rlds2buf.core.episode import Episode
-from rlds2buf.core.fields import FINAL_ROW
+from rlds2buf.core.row_flags import CODE, FINAL_ROW
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SinkError, SnapshotError, SnapshotExists
 from rlds2buf.files.blob_file import BlobFile
@@ -45,7 +45,6 @@ from rlds2buf.files.column_file import ColumnFile
 from rlds2buf.files.durable import sync_folder
 from rlds2buf.files.folder_lock import writer_of
 from rlds2buf.files.partial import PartialFolder, plain_json
-from rlds2buf.kernels.chain import CODE
 from rlds2buf.version import __version__
 
 __all__ = ["SnapshotFolder", "SnapshotWriter", "save_buffer"]

@@ -16,11 +16,10 @@ from rlds2buf.buffers.read.view import OPTIONS
 from rlds2buf.buffers.rows.step_ids import IDS, StepIds, checked_times
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
-from rlds2buf.core.fields import CONTINUE
+from rlds2buf.core.row_flags import CODE, CONTINUE
 from rlds2buf.core.sample import MultiAgentSample, Sample, SampleInfo, Transition
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, NotEnoughItems, SpecMismatch
-from rlds2buf.kernels.chain import CODE
 
 __all__ = ["Lockstep"]
 

@@ -15,7 +15,7 @@ from rlds2buf.buffers.rows.row_store import RowStore
 from rlds2buf.buffers.select.samplers import item_slots
 from rlds2buf.core import nest
 from rlds2buf.core.arguments import integer
-from rlds2buf.core.fields import CONTINUE, TERMINATED
+from rlds2buf.core.row_flags import CONTINUE, TERMINATED
 from rlds2buf.core.sample import Transition
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import NotEnoughItems

@@ -11,13 +11,13 @@ from rlds2buf.buffers.read.predecessors import Predecessors, initial_state
 from rlds2buf.buffers.read.unpacker import Unpacker
 from rlds2buf.buffers.read.view import View
 from rlds2buf.buffers.rows.blobs import OBJECT
-from rlds2buf.buffers.rows.row_store import IS_FIRST, IS_LAST, IS_TERMINAL, OWN_NEXT, RowStore
+from rlds2buf.buffers.rows.row_store import RowStore
 from rlds2buf.core import nest
-from rlds2buf.core.fields import TERMINATED
 from rlds2buf.core.room import ROOM_ENOUGH, require_room
+from rlds2buf.core.row_flags import CODE, IS_FIRST, IS_LAST, IS_TERMINAL, OWN_NEXT, TERMINATED
 from rlds2buf.core.sample import Trajectory, Transition
 from rlds2buf.core.spec import FieldSpec
-from rlds2buf.kernels.chain import CODE, finish, walk
+from rlds2buf.kernels.chain import finish, walk
 from rlds2buf.kernels.gather import ALIGN, AT_LAST, AT_SLOT, BEHIND_LAST, BEHIND_SLOT, gather_rows
 from rlds2buf.views.transitions import sum_dtype
 

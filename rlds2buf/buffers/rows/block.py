@@ -7,8 +7,7 @@ import dataclasses
 import numpy as np
 
 from rlds2buf.buffers.rows.step_ids import StepIds
-from rlds2buf.core.fields import CONTINUE
-from rlds2buf.kernels.chain import BREAK, CODE
+from rlds2buf.core.row_flags import BREAK, CODE, CONTINUE
 
 __all__ = ["Block"]
 

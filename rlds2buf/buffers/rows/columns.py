@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlds2buf.buffers.rows.blobs import OBJECT, is_blob
-from rlds2buf.buffers.rows.row_store import OWN_NEXT, RowStore
+from rlds2buf.buffers.rows.row_store import RowStore
 from rlds2buf.buffers.rows.vocabulary import SavedTexts, TextCoder, Vocabulary
+from rlds2buf.core.row_flags import BREAK, CODE, LINKED, OWN_NEXT
 from rlds2buf.files.blob_file import BlobFile, SavedBlobs
-from rlds2buf.kernels.chain import BREAK, CODE, LINKED
 
 if TYPE_CHECKING:
     from rlds2buf.files.column_file import ColumnFile

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from rlds2buf.buffers.rows.row_store import RowStore
-from rlds2buf.core.fields import CONTINUE, FINAL_ROW
-from rlds2buf.kernels.chain import BREAK, CODE
+from rlds2buf.core.row_flags import BREAK, CODE, CONTINUE, FINAL_ROW
 from rlds2buf.kernels.runs import chain_rows, pick_rows, scan_runs
 
 __all__ = ["Episodes"]

@@ -17,16 +17,23 @@ import numpy as np
 from rlds2buf.buffers.rows.blob_segments import BlobHome, LiveBlobs
 from rlds2buf.buffers.rows.blobs import OBJECT, held_bytes, is_blob, move_rows, pieces, refuse_field
 from rlds2buf.buffers.rows.vocabulary import SavedTexts, Vocabulary
-from rlds2buf.core.fields import CONTINUE, FINAL_ROW, FLAG_FIELDS
+from rlds2buf.core.fields import FLAG_FIELDS
 from rlds2buf.core.room import room_for
-from rlds2buf.core.row_flags import IS_FIRST, IS_LAST, IS_TERMINAL, OWN_NEXT, column_name
+from rlds2buf.core.row_flags import (
+    BREAK,
+    CODE,
+    CONTINUE,
+    FINAL_ROW,
+    LINKED,
+    OWN_NEXT,
+    column_name,
+)
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import TooLarge
 from rlds2buf.files.column_file import MappedFiles
-from rlds2buf.kernels.chain import BREAK, CODE, LINKED
 from rlds2buf.kernels.ring import keys_of
 
-__all__ = ["IS_FIRST", "IS_LAST", "IS_TERMINAL", "OWN_NEXT", "Allocator", "Home", "RowStore"]
+__all__ = ["Allocator", "Home", "RowStore"]
 
 _OPTIONAL = {"source": np.uint32, "links": np.int64, "items": np.int32, "keys": np.int64}
 """Columns of one number per row that only some buffers need."""

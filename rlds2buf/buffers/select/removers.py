@@ -12,9 +12,8 @@ import numpy as np
 from rlds2buf.buffers.rows.block import Block
 from rlds2buf.buffers.rows.row_store import RowStore
 from rlds2buf.core.entries import Entries
-from rlds2buf.core.fields import FINAL_ROW
+from rlds2buf.core.row_flags import CODE, FINAL_ROW
 from rlds2buf.errors import EpisodeError
-from rlds2buf.kernels.chain import CODE
 
 __all__ = ["UNITS", "Fifo", "Reservoir", "WholeFifo"]
 

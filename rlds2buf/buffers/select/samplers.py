@@ -8,9 +8,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from rlds2buf.buffers.rows.row_store import RowStore
-from rlds2buf.core.fields import FINAL_ROW
+from rlds2buf.core.row_flags import CODE, FINAL_ROW
 from rlds2buf.errors import ReplayError
-from rlds2buf.kernels.chain import CODE
 from rlds2buf.kernels.ring import draw_uniform
 
 __all__ = ["Draw", "Sampler", "UniformSampler", "item_slots", "transition_slots"]

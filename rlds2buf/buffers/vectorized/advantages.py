@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.buffers.vectorized.rollout_paths import Ends
-from rlds2buf.core.fields import TERMINATED, TRUNCATED
+from rlds2buf.core.row_flags import TERMINATED, TRUNCATED
 from rlds2buf.returns import discounted_return, gae, gae_rtg, vtrace
 from rlds2buf.returns.streams import fraction
 

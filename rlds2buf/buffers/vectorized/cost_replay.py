@@ -11,7 +11,7 @@ import numpy as np
 
 from rlds2buf.buffers.read.reader import Reader
 from rlds2buf.buffers.rows.columns import MemoryColumns, saved_columns, small_strings, write_columns
-from rlds2buf.buffers.rows.row_store import OWN_NEXT, RowStore
+from rlds2buf.buffers.rows.row_store import RowStore
 from rlds2buf.buffers.tensors import Device
 from rlds2buf.buffers.vectorized.step_field import StepField, done_code
 from rlds2buf.core import forks, nest, shown
@@ -21,6 +21,7 @@ from rlds2buf.core.closed import Closed
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.ragged import as_bytes
 from rlds2buf.core.room import room_for
+from rlds2buf.core.row_flags import OWN_NEXT
 from rlds2buf.core.sample import Sample, SampleInfo, Transition
 from rlds2buf.core.spaces import number_field, step_spec
 from rlds2buf.core.spec import FieldSpec, StepSpec

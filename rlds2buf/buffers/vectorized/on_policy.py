@@ -17,8 +17,8 @@ from rlds2buf.buffers.vectorized.step_field import StepField, done_code
 from rlds2buf.core import forks, nest, shown
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.closed import Closed
-from rlds2buf.core.fields import TRUNCATED
 from rlds2buf.core.room import room_for
+from rlds2buf.core.row_flags import TRUNCATED
 from rlds2buf.core.spaces import number_field, step_spec
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.core.tensors import to_numpy

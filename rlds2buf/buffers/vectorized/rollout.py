@@ -9,7 +9,7 @@ import numpy as np
 
 from rlds2buf.core import nest, shown
 from rlds2buf.core.arguments import integer
-from rlds2buf.core.fields import TERMINATED, TRUNCATED
+from rlds2buf.core.row_flags import TERMINATED, TRUNCATED
 
 __all__ = ["Rollout"]
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds2buf.core.fields import CONTINUE, TERMINATED, TRUNCATED
+from rlds2buf.core.row_flags import CONTINUE, TERMINATED, TRUNCATED
 from rlds2buf.errors import ReplayError, SpecMismatch
 
 __all__ = ["Ends", "Paths", "Place"]

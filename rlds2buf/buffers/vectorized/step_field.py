@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
-from rlds2buf.core.fields import CONTINUE, TERMINATED, TRUNCATED
 from rlds2buf.core.limits import Limits
 from rlds2buf.core.ragged import as_bytes
+from rlds2buf.core.row_flags import CONTINUE, TERMINATED, TRUNCATED
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.core.tensors import to_numpy
 from rlds2buf.errors import SpecMismatch

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.io.sink import Sink
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BufferFolderSink", "BufferSink"]
 
-_MARKS = frozenset(["placeholder_final_row"])
+_MARKS = frozenset([PLACEHOLDER_FINAL_ROW])
 """Facts that a buffer keeps in its rows."""
 
 

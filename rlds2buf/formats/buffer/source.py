@@ -25,9 +25,18 @@ from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget, Tally
 from rlds2buf.core.episode import Episode
-from rlds2buf.core.fields import DATA_FIELDS, FINAL_ROW
+from rlds2buf.core.fields import DATA_FIELDS
 from rlds2buf.core.ragged import unpack_rows
-from rlds2buf.core.row_flags import CODE, IS_FIRST, IS_LAST, IS_TERMINAL, NOT_RECORDED, OWN_NEXT
+from rlds2buf.core.row_flags import (
+    CODE,
+    FINAL_ROW,
+    IS_FIRST,
+    IS_LAST,
+    IS_TERMINAL,
+    NOT_RECORDED,
+    OWN_NEXT,
+    PLACEHOLDER_FINAL_ROW,
+)
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, Rlds2bufError, SnapshotError, SourceFormatError
 from rlds2buf.files.fingerprint import fingerprint_files
@@ -204,7 +213,7 @@ class BufferDirSource(Source):
             parts[name] = nest.unflatten(spec, iter(leaves))
         metadata: dict[str, Any] = {}
         if flags[-1] & NOT_RECORDED and flags[-1] & CODE == FINAL_ROW:
-            metadata["placeholder_final_row"] = True
+            metadata[PLACEHOLDER_FINAL_ROW] = True
         if store.source is not None:
             metadata["source_id"] = int(self._rows(store.source, start, start + 1)[0])
         return Episode(

@@ -15,6 +15,7 @@ from rlds2buf.codecs.hdf5.rows import native_dtype
 from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EmptyEpisode, EpisodeError, SourceFormatError, SpecMismatch
 from rlds2buf.files.fingerprint import fingerprint_files
@@ -181,7 +182,7 @@ class D3rlpyH5Source(Source):
             discount[-2:] = 0
         metadata = {name: part for name, part in parts.items() if name not in extras and part is not None}
         if terminated:
-            metadata["placeholder_final_row"] = True
+            metadata[PLACEHOLDER_FINAL_ROW] = True
         return Episode(**fields, **flags, discount=discount, metadata=metadata, source=self.name, index=index)
 
     def _part(self, file: Hdf5File, name: str, index: int) -> nest.Nest:

@@ -16,6 +16,7 @@ from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.row_flags import OPEN_TAIL, PLACEHOLDER_FINAL_ROW
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, SourceFormatError
 from rlds2buf.files.fingerprint import fingerprint_files
@@ -158,7 +159,7 @@ class D4rlHdf5Source(Source):
             behind = first + len(lowers)
             metadata: list[dict[str, Any]] | None = None
             if cuts.open_tail and behind == len(cuts):
-                metadata = [{} for _ in range(len(lowers) - 1)] + [{"open_tail": True}]
+                metadata = [{} for _ in range(len(lowers) - 1)] + [{OPEN_TAIL: True}]
             placeholder = None if self._has_next else cuts.terminated[first:behind]
             joined = Episode(**columns, metadata=self._metadata, source=self.name, index=first)
             yield EpisodeBatch(joined, lowers, placeholder, metadata=metadata)
@@ -198,7 +199,7 @@ class D4rlHdf5Source(Source):
             "rows": self._rows,
             "terminated": terminated,
             "truncated": len(cuts) - terminated,
-            "open_tail": cuts.open_tail,
+            OPEN_TAIL: cuts.open_tail,
             "timeouts": self._has_timeouts,
             "next_observations": self._has_next,
             "metadata": describe_value(self._metadata),
@@ -278,9 +279,9 @@ class D4rlHdf5Source(Source):
         cuts = self._cuts
         metadata = dict(self._metadata)
         if cuts.terminated[index] and not self._has_next:
-            metadata["placeholder_final_row"] = True
+            metadata[PLACEHOLDER_FINAL_ROW] = True
         if cuts.open_tail and index == len(cuts) - 1:
-            metadata["open_tail"] = True
+            metadata[OPEN_TAIL] = True
         own = slice(low, high)
         fields: dict[str, Any] = {
             name: column[own] if isinstance(column, np.ndarray) else nest.map_structure(lambda c: c[own], column)

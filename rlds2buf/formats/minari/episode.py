@@ -14,6 +14,7 @@ from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget, Tally
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.row_flags import OPEN_TAIL
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import EpisodeError, SpecMismatch
 from rlds2buf.formats.minari.spaces import is_image
@@ -116,7 +117,7 @@ def build_episode(
         reward=padded(rewards, steps + 1),
         **flags,
         extras={"infos": longer} if longer else {},
-        metadata=parts.metadata | ({"infos": single} if single else {}) | ({"open_tail": True} if open_tail else {}),
+        metadata=parts.metadata | ({"infos": single} if single else {}) | ({OPEN_TAIL: True} if open_tail else {}),
         source=source,
         index=index,
     )

@@ -14,12 +14,13 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.core.dtypes import dtype_name
+from rlds2buf.core.row_flags import OPEN_TAIL, PLACEHOLDER_FINAL_ROW
 from rlds2buf.formats.rlds.features import FeatureTree, Tensor
 from rlds2buf.formats.rlds.leaf_writer import Buffer, LeafWriter
 
 __all__ = ["MARKERS", "MetadataWriter"]
 
-MARKERS: Final = ("placeholder_final_row", "open_tail")
+MARKERS: Final = (PLACEHOLDER_FINAL_ROW, OPEN_TAIL)
 """What is known of every episode, whether or not its metadata say so."""
 
 _ONLY_AS_BYTES: Final = ("float64", "complex64", "complex128")

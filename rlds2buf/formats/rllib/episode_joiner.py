@@ -10,6 +10,7 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.row_flags import OPEN_TAIL, PLACEHOLDER_FINAL_ROW
 from rlds2buf.errors import EpisodeError, SourceFormatError, SpecMismatch
 from rlds2buf.formats.rllib.columns import NAMES, rows_in
 from rlds2buf.io.padding import padded
@@ -127,7 +128,7 @@ class EpisodeJoiner:
         terminal, last = self._end(columns, piece, rows)
         metadata = _metadata(columns, piece)
         if not last:
-            metadata["open_tail"] = True
+            metadata[OPEN_TAIL] = True
         fields = {field: columns[name] for name, field in _OWN.items()}
         fields["reward"] = self._as_float(fields["reward"], piece, index)
         after = columns.get("new_obs")
@@ -139,7 +140,7 @@ class EpisodeJoiner:
                 )
         elif terminal:
             final = nest.map_structure(lambda column: np.zeros_like(column[:1]), fields["observation"])
-            metadata["placeholder_final_row"] = True
+            metadata[PLACEHOLDER_FINAL_ROW] = True
         else:
             final = None  # the last row is the last observation known
         extras = {name: column for name, column in columns.items() if name not in (*_OWN, *_BOOKKEEPING)}

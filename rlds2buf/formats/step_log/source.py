@@ -17,6 +17,7 @@ from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.row_flags import OPEN_TAIL, PLACEHOLDER_FINAL_ROW
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, SourceFormatError
 from rlds2buf.files.fingerprint import fingerprint_files
@@ -151,7 +152,7 @@ class StepLogSource(Source):
             flagged = found.flagged[first:behind]
             metadata = None
             if found.by in ("flags", "files") and not flagged.all():
-                metadata = [{} if flag else {"open_tail": True} for flag in flagged]
+                metadata = [{} if flag else {OPEN_TAIL: True} for flag in flagged]
             placeholder = None if self._map.following is not None else found.cuts.added[first:behind] > 0
             joined = Episode(**columns, source=self.name, index=first)
             yield EpisodeBatch(joined, lowers, placeholder, metadata=metadata)
@@ -318,9 +319,9 @@ class StepLogSource(Source):
         border = int(np.searchsorted(self._table.borders, cuts.first[index], "right")) - 1
         metadata = dict(self._table.notes[border]) if self._table.notes else {}
         if cuts.added[index] and self._map.following is None:
-            metadata["placeholder_final_row"] = True
+            metadata[PLACEHOLDER_FINAL_ROW] = True
         if found.by in ("flags", "files") and not found.flagged[index]:
-            metadata["open_tail"] = True
+            metadata[OPEN_TAIL] = True
         fields: dict[str, Any] = nest.map_structure(lambda c: None if c is None else c[own], columns)
         return Episode(**fields, metadata=metadata, source=self.name, index=index)
 

@@ -12,6 +12,7 @@ from rlds2buf.codecs.tfrecord.example import Feature
 from rlds2buf.core.budget import BUDGET, Budget, Tally
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import FLAG_FIELDS, STEP_FIELDS
+from rlds2buf.core.row_flags import OPEN_TAIL
 from rlds2buf.errors import EpisodeError, SourceFormatError
 from rlds2buf.formats.tf_example.columns import read_rows, read_steps, read_whole
 from rlds2buf.formats.tf_example.feature_map import METADATA, NEXT, ExampleSpec, FieldFeature
@@ -163,7 +164,7 @@ class StepCutter:
     def _built(self, *, open_tail: bool) -> Episode | EpisodeError:
         records, self._waiting = self._waiting, []
         self._tally = Tally(self._budget)
-        metadata = _metadata(self._spec, records[0]) | ({"open_tail": True} if open_tail else {})
+        metadata = _metadata(self._spec, records[0]) | ({OPEN_TAIL: True} if open_tail else {})
         index = self.index
         self.index += 1
         columns = {}

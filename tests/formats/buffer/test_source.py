@@ -16,13 +16,10 @@ import pytest
 import rlds2buf
 from rlds2buf import Episode, SourceFormatError, SourceNotFound, convert, make_circular, open_source, spec_of
 from rlds2buf.buffers.disk.manifest import write_manifest
-from rlds2buf.core import fields
-from rlds2buf.core import row_flags as rows
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.formats.buffer.source import BufferDirSource
 from rlds2buf.formats.memory.source import MemorySource
 from rlds2buf.io.source import Source
-from rlds2buf.kernels import chain
 from tests.buffers.numbered import SPEC, episode, transitions
 from tests.contracts.source import MakeSource, SourceContract
 from tests.differences import assert_only_lost, differences
@@ -234,8 +231,3 @@ def test_manifests_that_do_not_fit(tmp_path: Path, change: dict[str, Any]) -> No
     write_manifest(tmp_path / "it", {**told, **change})
     with pytest.raises(SourceFormatError):
         list(BufferDirSource(tmp_path / "it", verify=True))
-
-
-def test_bits_are_the_kernels_bits() -> None:
-    assert (rows.CODE, rows.NOT_RECORDED) == (chain.CODE, chain.BREAK)
-    assert fields.FINAL_ROW & ~rows.CODE == 0
