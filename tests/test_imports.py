@@ -185,18 +185,6 @@ def test_inside_buffers_arrows_go_downward() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_modules_do_not_import_each_other_in_a_circle() -> None:
-    """Imports inside functions and for type checkers count too."""
-    waiting = {found.importer: set[str]() for found in OWN} | {found.imported: set[str]() for found in OWN}
-    for found in OWN:
-        if found.imported not in ("rlds2buf", found.importer):
-            waiting[found.importer].add(found.imported)
-    while waiting:
-        free = {module for module, needed in waiting.items() if not needed}
-        assert free, f"a circle among {sorted(waiting)}"
-        waiting = {module: needed - free for module, needed in waiting.items() if module not in free}
-
-
 def test_heavy_packages_are_imported_when_used_by_the_file_that_adapts_them() -> None:
     wrong = []
     for found in ALL:
