@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds2buf.codecs.hdf5.writing import find_h5py
+from rlds2buf.codecs.hdf5.writing import find_h5py, what_is_said
 from rlds2buf.core.arguments import choice
 from rlds2buf.core.budget import BUDGET, Budget, Tally
 from rlds2buf.errors import (
@@ -74,14 +74,16 @@ def open_hdf5(path: Path, *, budget: Budget = BUDGET, external: str = "refuse") 
         raise SourceError(f"{path}: can't be opened: {cause.strerror or cause}") from cause
     except OSError as cause:
         why = "the file is cut short" if "truncated" in str(cause) else "not a readable HDF5 file"
-        raise SourceFormatError(f"{path}: {why} ({cause})") from cause
+        raise SourceFormatError(f"{path}: {why} ({what_is_said(cause)})") from cause
     with file:
         try:
             yield Hdf5File(file, path, budget, is_free=external == "allow")
         except Rlds2bufError:
             raise
         except _H5PY_RAISES as cause:
-            raise SourceFormatError(f"{path}: the file is damaged ({type(cause).__name__}: {cause})") from cause
+            raise SourceFormatError(
+                f"{path}: the file is damaged ({type(cause).__name__}: {what_is_said(cause)})"
+            ) from cause
 
 
 class Hdf5File:
@@ -405,7 +407,9 @@ class Hdf5File:
             yield
         except (OSError, RuntimeError) as cause:
             part = "" if rows is None else f", rows {rows.start} to {rows.stop - 1}"
-            raise SourceFormatError(f"{self.path}: {dataset.name}{part} can't be read ({cause})") from cause
+            raise SourceFormatError(
+                f"{self.path}: {dataset.name}{part} can't be read ({what_is_said(cause)})"
+            ) from cause
         self._require_whole()
 
     def _strings(self, dataset: Any, rows: slice) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from rlds2buf.errors import MissingDependency, SinkError
 
-__all__ = ["SIGNATURE", "Hdf5Writer", "create_hdf5", "find_h5py"]
+__all__ = ["SIGNATURE", "Hdf5Writer", "create_hdf5", "find_h5py", "what_is_said"]
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 """How every HDF5 file begins that has no user block (HDF5 File Format Specification, II.A)."""
@@ -30,6 +31,16 @@ def find_h5py() -> Any:
     return h5py
 
 
+def what_is_said(error: BaseException) -> str:
+    """The reason in an error of h5py's; with one of the system's comes a list of offsets, sizes and the time.
+
+    >>> what_is_said(OSError("Can't write (file write failed: time = Sun\\n, errno = 28, error message = 'No space')"))
+    'No space'
+    """
+    found = re.search(r"error message = '([^']*)'", str(error))
+    return found[1] if found else " ".join(str(getattr(error, "strerror", None) or error).split())
+
+
 @contextlib.contextmanager
 def create_hdf5(path: Path) -> Iterator[Hdf5Writer]:
     """Write a new file at `path`, over whatever is there.
@@ -45,7 +56,7 @@ def create_hdf5(path: Path) -> Iterator[Hdf5Writer]:
         with h5py.File(path, "w") as file:
             yield Hdf5Writer(file, h5py)
     except (OSError, RuntimeError) as cause:
-        raise SinkError(f"{path}: {getattr(cause, 'strerror', None) or cause}") from cause
+        raise SinkError(f"{path}: {what_is_said(cause)}") from cause
 
 
 class Hdf5Writer:
