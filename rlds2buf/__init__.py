@@ -11,14 +11,18 @@ from typing import Any
 from rlds2buf.version import __version__
 
 _HOME = {
+    "Buffer": "buffers.buffer",
     "ConvertReport": "pipeline.conversion",
+    "CostReplay": "buffers.vectorized.cost_replay",
     "Episode": "core.episode",
     "EpisodeBatch": "core.episode_batch",
     "FieldSpec": "core.spec",
     "Format": "io.format",
     "GoalMap": "views.goals",
     "MixedBuffers": "buffers.mixed",
+    "MultiAgentBuffer": "buffers.multi_agent.buffer",
     "MultiAgentSample": "core.sample",
+    "OnPolicyBuffer": "buffers.vectorized.on_policy",
     "Sample": "core.sample",
     "SampleInfo": "core.sample",
     "Sink": "io.sink",

@@ -3,6 +3,7 @@
 from rlds2buf import errors as errors
 from rlds2buf import returns as returns
 from rlds2buf import rlds_to_reverb as rlds_to_reverb
+from rlds2buf.buffers.buffer import Buffer as Buffer
 from rlds2buf.buffers.factories import make_circular as make_circular
 from rlds2buf.buffers.factories import make_hindsight as make_hindsight
 from rlds2buf.buffers.factories import make_hindsight_prioritized as make_hindsight_prioritized
@@ -12,8 +13,11 @@ from rlds2buf.buffers.learner import sample_min_n_steps as sample_min_n_steps
 from rlds2buf.buffers.learner import update_priorities_from_learner as update_priorities_from_learner
 from rlds2buf.buffers.loading import load_buffer as load_buffer
 from rlds2buf.buffers.mixed import MixedBuffers as MixedBuffers
+from rlds2buf.buffers.multi_agent.buffer import MultiAgentBuffer as MultiAgentBuffer
 from rlds2buf.buffers.multi_agent.buffer import make_multi_agent as make_multi_agent
+from rlds2buf.buffers.vectorized.cost_replay import CostReplay as CostReplay
 from rlds2buf.buffers.vectorized.cost_replay import make_cost_replay as make_cost_replay
+from rlds2buf.buffers.vectorized.on_policy import OnPolicyBuffer as OnPolicyBuffer
 from rlds2buf.buffers.vectorized.on_policy import make_on_policy as make_on_policy
 from rlds2buf.core.episode import Episode as Episode
 from rlds2buf.core.episode_batch import EpisodeBatch as EpisodeBatch

@@ -50,10 +50,9 @@ learner
 multi_agent
 factories
 buffer
-copies
+copies vectorized
 disk
 storage_units engine
-vectorized
 read contents
 add
 select

@@ -15,6 +15,7 @@ from tests.data import ROOT
 STUB = ROOT / "rlds2buf" / "__init__.pyi"
 
 PROGRAM = """
+import numpy as np
 import rlds2buf
 
 with rlds2buf.open_source("hopper.hdf5") as source:
@@ -31,6 +32,15 @@ batch = buffer.sample(256, n_step=3)
 reveal_type(batch)
 reveal_type(batch.info)
 reveal_type(buffer.update_priorities(batch.info.key, [1.0]))
+reveal_type(batch.info.key)
+reveal_type(rlds2buf.load_buffer("hopper"))
+reveal_type(rlds2buf.load_buffer("ants", expect=rlds2buf.MultiAgentBuffer).sample(8))
+reveal_type(rlds2buf.load_buffer("rollout", expect=rlds2buf.OnPolicyBuffer))
+for ready in buffer.batches(256):
+    reveal_type(ready)
+    target: np.ndarray = ready.data.reward + ready.data.bootstrap_discount * ready.info.weight
+for tensors in buffer.batches(256, to="torch"):
+    reveal_type(tensors)
 wrong: int = buffer.sample("many")
 """
 
@@ -44,6 +54,12 @@ REVEALED = [
     "fallback=rlds2buf.core.sample.Sample]",
     "fallback=rlds2buf.core.sample.SampleInfo]",
     "numpy.ndarray[",
+    "numpy.ndarray[",
+    "rlds2buf.buffers.buffer.Buffer",
+    "rlds2buf.core.sample.MultiAgentSample",
+    "rlds2buf.buffers.vectorized.on_policy.OnPolicyBuffer",
+    "fallback=rlds2buf.core.sample.Sample]",
+    "Any",
 ]
 
 

@@ -312,6 +312,34 @@ class Buffer(Closed):
         engine = self.engine
         return engine.draw_many(engine.rng, count, batch_size, engine.request(**options))
 
+    @overload
+    def batches(
+        self,
+        batch_size: int,
+        *,
+        prefetch: int = 2,
+        to: Literal["numpy"] = "numpy",
+        steps: int | None = None,
+        together: int = 1,
+        pin_memory: bool = False,
+        device: Any = None,
+        timeout: float = 60.0,
+        **options: Any,
+    ) -> Batches[Sample]: ...
+    @overload
+    def batches(
+        self,
+        batch_size: int,
+        *,
+        prefetch: int = 2,
+        to: str,
+        steps: int | None = None,
+        together: int = 1,
+        pin_memory: bool = False,
+        device: Any = None,
+        timeout: float = 60.0,
+        **options: Any,
+    ) -> Batches[Any]: ...
     def batches(
         self,
         batch_size: int,
@@ -324,7 +352,7 @@ class Buffer(Closed):
         device: Any = None,
         timeout: float = 60.0,
         **options: Any,
-    ) -> Batches[Sample]:
+    ) -> Batches[Any]:
         """Iterate over batches that are drawn in the background.
 
         The draws come of a generator of their own that starts from the buffer's.  So they are

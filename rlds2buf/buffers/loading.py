@@ -11,17 +11,19 @@ import numpy as np
 
 from rlds2buf.buffers.buffer import Buffer
 from rlds2buf.buffers.disk.manifest import read_manifest
-from rlds2buf.buffers.disk.opening import open_saved
+from rlds2buf.buffers.disk.opening import open_saved, open_state
 from rlds2buf.buffers.factories import MAKERS
 from rlds2buf.buffers.multi_agent.buffer import MultiAgentBuffer
 from rlds2buf.buffers.multi_agent.saved import load
+from rlds2buf.buffers.vectorized.cost_replay import CostReplay
+from rlds2buf.buffers.vectorized.on_policy import OnPolicyBuffer
 from rlds2buf.errors import SnapshotError
 
 __all__ = ["load_buffer"]
 
 _B = TypeVar("_B")
 
-_CLASSES: Final = {"multi_agent": MultiAgentBuffer}
+_CLASSES: Final = {"cost_replay": CostReplay, "multi_agent": MultiAgentBuffer, "on_policy": OnPolicyBuffer}
 """By the kind that a manifest has; all others are those of :data:`~rlds2buf.buffers.factories.MAKERS`."""
 _FUNCTIONS = frozenset({"done_fn", "policy_mapping", "reward_fn"})
 
@@ -101,13 +103,17 @@ def load_buffer(
     manifest = read_manifest(folder)
     found = _CLASSES.get(manifest["kind"], Buffer)
     if expect is not None and not issubclass(found, expect):
-        raise SnapshotError(f"{folder}: a saved {found.__name__}, and not a {expect.__name__}, which was expected")
+        raise SnapshotError(f"{folder}: holds a saved {found.__name__}, expected was a saved {expect.__name__}")
     if found is not Buffer and writable:
         raise SnapshotError(f"{folder}: a {found.__name__} is not kept in files that can be gone on with in place")
     if found is MultiAgentBuffer:
         return MultiAgentBuffer(load(folder, manifest, seed=seed, verify=verify, **functions))
     if "policy_mapping" in functions:
         raise TypeError(f"{folder}: the buffer takes no policy_mapping, for it is of one agent")
+    if found is OnPolicyBuffer or found is CostReplay:
+        if functions:
+            raise TypeError(f"{folder}: a {found.__name__} takes no {min(functions)}: it knows no goals")
+        return open_state(folder, manifest, found.of_saved, seed=seed, verify=verify)
     return open_saved(folder, manifest, MAKERS, seed=seed, verify=verify, writable=writable, functions=functions)
 
 

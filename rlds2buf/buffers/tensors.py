@@ -54,9 +54,13 @@ class Device:
         self._pin = pin_memory and torch.cuda.is_available()
         self._here = self.device.type == "cpu" and not self._pin
 
+    @property
+    def name(self) -> str | None:
+        """The PyTorch device's, or None."""
+        return None if self._given[0] is None else str(self._given[0])
+
     def __reduce__(self) -> tuple[Any, ...]:
-        device, pin = self._given
-        return _device, (None if device is None else str(device), pin)
+        return _device, (self.name, self._given[1])
 
     def put(self, batch: nest.Nest) -> nest.Nest:
         """A nest of fresh arrays as tensors on the device; strings stay arrays."""

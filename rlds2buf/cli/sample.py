@@ -37,6 +37,7 @@ def command(buffer: str, batch_size: int, seed: int | None, as_json: bool, **vie
     BUFFER may also be a Reverb table (reverb://HOST:PORT/TABLE) or a Reverb checkpoint: items are drawn, and their
     rows shown.
     """
+    from rlds2buf.buffers.buffer import Buffer
     from rlds2buf.buffers.loading import load_buffer
     from rlds2buf.reverb.draw_items import is_reverb
 
@@ -44,7 +45,7 @@ def command(buffer: str, batch_size: int, seed: int | None, as_json: bool, **vie
         _show_items(buffer, batch_size, seed, as_json, view)
         return
     try:
-        loaded = load_buffer(buffer, seed=seed)
+        loaded = load_buffer(buffer, seed=seed, expect=Buffer)
     except (SnapshotCorrupt, SourceNotFound) as error:
         if what := _instead(buffer):
             raise SnapshotError(f"{buffer}: {what}") from error

@@ -134,10 +134,10 @@ class SampleInfo(NamedTuple):
         table_size: how many items could have been sampled.
     """
 
-    key: Any
-    probability: Any
-    priority: Any
-    weight: Any
+    key: np.ndarray
+    probability: np.ndarray
+    priority: np.ndarray
+    weight: np.ndarray
     table_size: int
 
     def __repr__(self) -> str:

@@ -14,11 +14,14 @@ from rlds2buf.core.json_text import parse_json
 from rlds2buf.errors import SnapshotCorrupt, SnapshotTooNew, SourceNotFound
 from rlds2buf.files.durable import replace_text
 
-__all__ = ["FORMAT", "VERSION", "inside", "is_buffer", "read_manifest", "write_manifest"]
+__all__ = ["FORMAT", "STATES", "VERSION", "inside", "is_buffer", "read_manifest", "write_manifest"]
 
 FORMAT = "rlds2buf-buffer"
-VERSION = 2
-"""Of format 2 are buffers with byte strings in files of their own; others are still written as format 1."""
+VERSION = 3
+"""Of format 2 are buffers with byte strings in files of their own, of format 3 those of :data:`STATES`; others are
+still written as format 1."""
+STATES = ("cost_replay", "on_policy")
+"""Kinds of buffers that are saved as their state: plain values and arrays."""
 _NAME = "manifest.json"
 
 
@@ -85,8 +88,12 @@ def _check_types(told: Entries) -> None:
         column.lengths("shape")
         column.dtype("dtype")
         column.integer("crc32c", None)
-    if told.text("kind") == "multi_agent":
+    kind = told.text("kind")
+    if kind == "multi_agent":
         _check_agents(told)
+    elif kind in STATES:
+        told.inside("made")
+        told.inside("state")
     else:
         _check_rows(told)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from rlds2buf.buffers.disk.live_folder import LiveFolder
 from rlds2buf.buffers.disk.manifest import read_manifest
@@ -15,8 +15,15 @@ from rlds2buf.core.options import check_types
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError
 
-__all__ = ["empty_like", "open_saved"]
+__all__ = ["empty_like", "open_saved", "open_state"]
 
+
+class _State(Protocol):
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+_S = TypeVar("_S", bound=_State)
 _B = TypeVar("_B", bound=HasEngine)
 
 _NOT_SAVED = {"capacity", "capacity_unit", "directory", "durability", "seed", "spec"}
@@ -69,6 +76,37 @@ def open_saved(
         engine.home = engine.store.home = home
         engine.store.allocate = home.allocate
         home.take_over(engine.store, manifest)
+    return buffer
+
+
+def open_state(
+    folder: Path,
+    manifest: Mapping[str, Any],
+    make: Callable[[Mapping[str, Any]], _S],
+    *,
+    seed: Any = None,
+    verify: bool | None = None,
+) -> _S:
+    """A buffer that was saved as its state.
+
+    Args:
+        folder: its own.
+        manifest: what it says of itself.
+        make: makes an empty one of what it was saved with, and the seed.
+        seed, verify: as :func:`rlds2buf.load_buffer` has them.
+
+    Raises:
+        SnapshotCorrupt: it is incomplete or damaged.
+    """
+    arrays, _ = open_columns(folder, manifest, verify=verify)
+    try:
+        buffer = make({**manifest["made"], "seed": seed})
+        state = {**manifest["state"], "arrays": arrays}
+        if seed is not None:
+            state["rng"] = buffer.state_dict()["rng"]
+        buffer.load_state_dict(state)
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as cause:
+        raise SnapshotCorrupt(f"{folder}: its manifest and files do not fit together: {cause!r}") from cause
     return buffer
 
 

@@ -47,7 +47,7 @@ from rlds2buf.files.folder_lock import writer_of
 from rlds2buf.files.partial import PartialFolder, plain_json
 from rlds2buf.version import __version__
 
-__all__ = ["SnapshotFolder", "SnapshotWriter", "save_buffer"]
+__all__ = ["SnapshotFolder", "SnapshotWriter", "save_buffer", "save_state"]
 
 _MAX_ROWS = 1 << 32
 _DATA = re.compile(r"data-[0-9a-f]{12}")
@@ -58,6 +58,26 @@ def save_buffer(engine: Engine, path: Path, *, overwrite: bool = False) -> None:
     with SnapshotFolder(path, overwrite=overwrite) as folder:
         version = 2 if engine.write(folder.column) else 1
         folder.finish({**engine.describe(), "version": version, "provenance": plain_json(engine.provenance)})
+
+
+def save_state(state: Mapping[str, Any], made: Mapping[str, Any], path: Path, *, overwrite: bool = False) -> None:
+    """Write a buffer that is saved as its state.
+
+    Args:
+        state: its ``state_dict()``: plain JSON values, and arrays under ``"arrays"``.
+        made: what makes an empty one, as plain JSON values.
+        path: the folder.
+        overwrite: replace a saved buffer that is there.
+
+    Raises:
+        SnapshotExists: `path` is there already and `overwrite` is False.
+        SinkError: the files can't be written.
+    """
+    with SnapshotFolder(path, overwrite=overwrite) as folder:
+        for name, array in state["arrays"].items():
+            folder.column(name, array.shape[1:], array.dtype).append(array)
+        plain = {name: value for name, value in state.items() if name != "arrays"}
+        folder.finish({"version": 3, "kind": state["kind"], "made": dict(made), "state": plain, "provenance": {}})
 
 
 class SnapshotWriter:

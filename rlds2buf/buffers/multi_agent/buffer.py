@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -228,6 +228,38 @@ class MultiAgentBuffer(Closed):
         batch_size = integer("batch_size", batch_size, 1)
         return self.engine.draw(batch_size, policy_id, replace, options)
 
+    @overload
+    def batches(
+        self,
+        batch_size: int,
+        policy_id: str | None = None,
+        *,
+        prefetch: int = 2,
+        to: Literal["numpy"] = "numpy",
+        steps: int | None = None,
+        together: int = 1,
+        pin_memory: bool = False,
+        device: Any = None,
+        timeout: float = 60.0,
+        replace: bool = True,
+        **options: Any,
+    ) -> Batches[MultiAgentSample]: ...
+    @overload
+    def batches(
+        self,
+        batch_size: int,
+        policy_id: str | None = None,
+        *,
+        prefetch: int = 2,
+        to: str,
+        steps: int | None = None,
+        together: int = 1,
+        pin_memory: bool = False,
+        device: Any = None,
+        timeout: float = 60.0,
+        replace: bool = True,
+        **options: Any,
+    ) -> Batches[Any]: ...
     def batches(
         self,
         batch_size: int,
@@ -242,7 +274,7 @@ class MultiAgentBuffer(Closed):
         timeout: float = 60.0,
         replace: bool = True,
         **options: Any,
-    ) -> Batches[MultiAgentSample]:
+    ) -> Batches[Any]:
         """Iterate over batches that are drawn in the background.
 
         As those of ``Buffer.batches``, the draws come of generators of their own. Where new items are

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rlds2buf.buffers.disk.snapshot import save_state
 from rlds2buf.buffers.read.reader import Reader
 from rlds2buf.buffers.rows.columns import MemoryColumns, saved_columns, small_strings, write_columns
 from rlds2buf.buffers.rows.row_store import RowStore
@@ -371,10 +373,35 @@ class CostReplay(Closed):
             self._rng.bit_generator.state = copy.deepcopy(state["rng"])
             self._seed = forks.seed_of(self._rng)
 
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the buffer to a folder that :func:`rlds2buf.load_buffer` opens.
+
+        Raises:
+            SnapshotExists: `path` is there already and `overwrite` is False.
+            SinkError: the files can't be written.
+        """
+        save_state(self.state_dict(), self._made(), Path(path), overwrite=overwrite)
+
+    @classmethod
+    def of_saved(cls, made: Mapping[str, Any]) -> CostReplay:
+        """An empty one of what :meth:`save` wrote of how it was made."""
+        options = {**made, "spec": StepSpec.from_json(made["spec"]), "device": Device(made["device"])}
+        return _empty(options)
+
+    def _made(self) -> dict[str, Any]:
+        return {
+            "spec": self.spec.to_json(),
+            "size": self.size,
+            "num_envs": self.num_envs,
+            "penalty_coefficient": self.penalty_coefficient,
+            "batch_size": self.batch_size,
+            "device": self._device.name,
+        }
+
     def __reduce__(self) -> tuple[Any, ...]:
         """For ``pickle`` and ``copy``: everything."""
-        options = (self.num_envs, self.penalty_coefficient, self.batch_size, self._device)
-        return _revived, (self.spec, self.size, options, self.state_dict())
+        made = {**self._made(), "spec": self.spec, "device": self._device}
+        return _revived, (made, self.state_dict())
 
     def _forked(self, number: int) -> None:
         """This is a child now: see core/forks.py."""
@@ -432,12 +459,15 @@ class CostReplay(Closed):
 _RESERVED = frozenset(("original_reward", "terminated", "truncated", "check_limits", *Transition._fields))
 
 
-def _revived(spec: StepSpec, size: int, options: tuple[Any, ...], state: Mapping[str, Any]) -> CostReplay:
-    num_envs, penalty, batch_size, device = options
+def _empty(made: Mapping[str, Any]) -> CostReplay:
+    """One of these arguments; its spec has the cost that the class adds."""
+    spec, size, options = made["spec"], made["size"], {name: made[name] for name in made.keys() - {"spec", "size"}}
     extras = {name: field for name, field in spec.extras.items() if name != "cost"}
     bare = StepSpec(spec.observation, spec.action, spec.reward, discount=None, extras=extras)
-    buffer = CostReplay(
-        bare, size, num_envs=num_envs, penalty_coefficient=penalty, batch_size=batch_size, device=device
-    )
+    return CostReplay(bare, size, **options)
+
+
+def _revived(made: Mapping[str, Any], state: Mapping[str, Any]) -> CostReplay:
+    buffer = _empty(made)
     buffer.load_state_dict(state)
     return buffer

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rlds2buf.buffers.disk.snapshot import save_state
 from rlds2buf.buffers.tensors import Device
 from rlds2buf.buffers.vectorized.advantages import AdvantageSettings
 from rlds2buf.buffers.vectorized.rollout import Rollout
@@ -408,6 +410,31 @@ class OnPolicyBuffer(Closed):
                 column[...] = arrays[f"{name}/{i}"]
         for name, column in self._paths.arrays().items():
             column[...] = arrays[f"paths/{name}"]
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the buffer and the steps stored to a folder that :func:`rlds2buf.load_buffer` opens.
+
+        Raises:
+            SnapshotExists: `path` is there already and `overwrite` is False.
+            SinkError: the files can't be written.
+        """
+        save_state(self.state_dict(), self._made(), Path(path), overwrite=overwrite)
+
+    @classmethod
+    def of_saved(cls, made: Mapping[str, Any]) -> OnPolicyBuffer:
+        """An empty one of what :meth:`save` wrote of how it was made."""
+        spec, settings = StepSpec.from_json(made["spec"]), AdvantageSettings(**made["settings"])
+        device = Device(made["device"])
+        return cls(spec, made["size"], settings, num_envs=made["num_envs"], device=device, seed=made["seed"])
+
+    def _made(self) -> dict[str, Any]:
+        return {
+            "spec": self.spec.to_json(),
+            "size": self.size,
+            "settings": dataclasses.asdict(self.settings),
+            "num_envs": self.num_envs,
+            "device": self._device.name,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlds2buf.buffers.disk.manifest import inside, read_manifest
+from rlds2buf.buffers.disk.manifest import STATES, inside, read_manifest
 from rlds2buf.buffers.disk.saved_rows import is_of_rows, open_rows
 from rlds2buf.buffers.disk.undo import settled
 from rlds2buf.codecs.images.claims import check_pixels
@@ -101,6 +101,8 @@ class BufferDirSource(Source):
             self._manifest = settled(self.path, read_manifest(self.path))
             if self._manifest["kind"] == "multi_agent":
                 raise SourceFormatError(f"{self.name}: a buffer of several agents, not of episodes; {_HINT}")
+            if self._manifest["kind"] in STATES:
+                raise SourceFormatError(f"{self.name}: a buffer of steps side by side, not of episodes; {_HINT}")
             self._columns = {entry["name"]: entry for entry in self._manifest["columns"] if is_of_rows(entry["name"])}
             for name, why in _NOT_EPISODES.items():
                 if name in self._columns:

@@ -129,7 +129,7 @@ class TestSaved:
     def test_a_saved_buffer_is_mapped_and_the_same(self, buffer: Any, tmp_path: Path) -> None:
         buffer.save(tmp_path / "saved")
         manifest = json.loads((tmp_path / "saved" / "manifest.json").read_text())
-        assert manifest["version"] == 2 == manifests.VERSION
+        assert manifest["version"] == 2 <= manifests.VERSION
         assert not any(entry["dtype"] == "|O" for entry in manifest["columns"])
         loaded = rlds2buf.load_buffer(tmp_path / "saved", verify=True)
         assert_same_rows(loaded.all(), buffer.all())
