@@ -8,7 +8,7 @@ from typing import Any
 
 from rlds2buf.check.boundaries import boundary_faults, well_formed
 from rlds2buf.check.continuity import ContinuityCheck
-from rlds2buf.check.rules import ERROR, FILTER, RULES, WARNING, Fault
+from rlds2buf.check.rules import ERROR, FILTER, NOT_IN_SPEC, RULES, WARNING, Fault
 from rlds2buf.check.values import (
     discount_faults,
     final_reward_faults,
@@ -146,7 +146,7 @@ class Checker:
         for path, shape, dtype in found:
             field = self._expected.get(path)
             if field is None:
-                faults.append(Fault("spec", "the field is not in the spec", path=nest.path_name(path)))
+                faults.append(Fault("spec", NOT_IN_SPEC, path=nest.path_name(path)))
             elif not field.accepts(shape, dtype):
                 message = f"expected {field}, got {FieldSpec(shape, dtype)}"
                 faults.append(Fault("spec", message, path=nest.path_name(path)))

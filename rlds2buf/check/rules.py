@@ -70,7 +70,7 @@ from typing import Final
 
 from rlds2buf.errors import BoundaryError, EmptyEpisode, EpisodeError, FilteredOut, SpecMismatch
 
-__all__ = ["ERROR", "FILTER", "RULES", "WARNING", "Fault", "Rule", "way_out"]
+__all__ = ["ERROR", "FILTER", "NOT_IN_SPEC", "RULES", "WARNING", "Fault", "Rule", "way_out"]
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -148,12 +148,24 @@ RULES: Final[dict[str, Rule]] = {
 """Every rule by id, errors first, in the order in which they are looked for."""
 
 
-def way_out(rule: str) -> str:
+NOT_IN_SPEC = "the field is not in the spec"
+"""What is said of a field that whoever takes the episodes does not know."""
+
+
+def way_out(rule: str, field: str | None = None) -> str:
     """What somebody can do whose conversion stops at a broken rule; arguments as :func:`rlds2buf.convert` has them.
+
+    Args:
+        rule: its id.
+        field: one that is not in the spec, if that is it: every episode has it, so skipping helps nobody.
 
     >>> way_out("spec")
     "on_invalid='skip' leaves such episodes out"
+    >>> way_out("spec", "discount")
+    "drop=['discount'] leaves the field out"
     """
+    if field is not None:
+        return f"drop=[{field!r}] leaves the field out"
     skip = "on_invalid='skip' leaves such episodes out"
     if rule == "nonfinite":
         return f"allow_nonfinite=True accepts such values, {skip}"

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlds2buf.check.repair import keep_final_transition, repair
 from rlds2buf.check.report import Checker, Issue, issue_of
-from rlds2buf.check.rules import ERROR, way_out
+from rlds2buf.check.rules import ERROR, NOT_IN_SPEC, way_out
 from rlds2buf.core import shown
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec
@@ -345,7 +345,8 @@ class _Conversion:
     def _refuse(self, issue: Issue, error: EpisodeError | None = None) -> None:
         if self.choices["on_invalid"] == "raise":
             error = error if error is not None else issue.error()
-            error.advice = way_out(issue.rule)
+            surplus = issue.rule == "spec" and issue.message.startswith(NOT_IN_SPEC)
+            error.advice = way_out(issue.rule, issue.path if surplus else None)
             raise error
         self.report.reject(issue)
 

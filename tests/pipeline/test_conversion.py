@@ -389,3 +389,14 @@ def test_a_misspelt_option_is_no_option_of_the_source(tmp_path: Path) -> None:
         convert(source, [], split="train")
     with pytest.raises(SourceNotFound, match="empty name"):
         open_source("")
+
+
+def test_a_field_that_the_buffer_does_not_know_can_be_dropped() -> None:
+    episode = Episode(
+        observation=np.zeros((3, 2), np.float32), action=np.zeros(3, np.int64), reward=np.ones(3), discount=np.ones(3)
+    )
+    buffer = rlds2buf.make_circular(rlds2buf.spec_of(episode.replace(discount=None)), 10)
+    with pytest.raises(rlds2buf.SpecMismatch) as caught:
+        rlds2buf.convert([episode], buffer)
+    assert caught.value.advice == "drop=['discount'] leaves the field out"
+    assert rlds2buf.convert([episode], buffer, drop=["discount"]).episodes == 1
