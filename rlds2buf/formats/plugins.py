@@ -11,7 +11,7 @@ import functools
 import importlib
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,27 +42,30 @@ def load(name: str, error: type[Rlds2bufError] = SourceError) -> Format | None:
     return None if found is None else _loaded(found, error)
 
 
-def every(failed: list[str]) -> list[Format]:
+def every(but: Set[str], failed: list[str]) -> list[Format]:
     """All that are installed, in the order of their names.
 
     Args:
+        but: names that are taken.
         failed: gets a sentence for each that can't be loaded.
     """
-    return list(_each(lambda entry: True, failed))
+    return list(_each(lambda entry: True, but, failed))
 
 
-def find(fits: Callable[[Format], bool], failed: list[str]) -> Format | None:
+def find(fits: Callable[[Format], bool], but: Set[str], failed: list[str]) -> Format | None:
     """The first plug-in's format that fits, in the order of their names.
 
     Args:
         fits: asked about each.
+        but: names that are taken.
         failed: gets a sentence for each that could not be asked before one fits.
     """
-    return next(_each(fits, failed), None)
+    return next(_each(fits, but, failed), None)
 
 
-def _each(fits: Callable[[Format], bool], failed: list[str]) -> Iterator[Format]:
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+def _each(fits: Callable[[Format], bool], but: Set[str], failed: list[str]) -> Iterator[Format]:
+    points = {point.name: point for point in reversed(list(entry_points(group=GROUP)))}  # the first of a name
+    for point in (points[name] for name in sorted(points.keys() - but)):
         try:
             entry = _loaded(point, SourceError)
             if _calling(SourceError, entry.plugin, functools.partial(fits, entry)):

@@ -107,7 +107,7 @@ def every(failed: list[str]) -> list[Format]:
     Args:
         failed: gets a sentence for each plug-in that can't be loaded.
     """
-    return [*BUILT_IN, *(entry for entry in plugins.every(failed) if entry.name not in _NAMED)]
+    return [*BUILT_IN, *plugins.every(_NAMED.keys(), failed)]
 
 
 def summary(entry: Format) -> dict[str, Any]:
@@ -129,9 +129,13 @@ def schemes() -> list[str]:
     return [entry.scheme for entry in BUILT_IN if entry.scheme is not None]
 
 
-def find_scheme(scheme: str) -> Format | None:
-    """What is read from addresses of this scheme."""
-    return next((entry for entry in BUILT_IN if entry.scheme == scheme), None)
+def find_scheme(scheme: str, failed: list[str]) -> Format | None:
+    """What is read from addresses of this scheme, likewise."""
+
+    def fits(entry: Format) -> bool:
+        return entry.scheme == scheme
+
+    return next(filter(fits, BUILT_IN), None) or plugins.find(fits, _NAMED.keys(), failed)
 
 
 def find(look: Look, failed: list[str]) -> Format | None:
@@ -141,7 +145,9 @@ def find(look: Look, failed: list[str]) -> Format | None:
         look: at the path.
         failed: gets a sentence for each plug-in that could not be asked, if none fits.
     """
-    return _built_in(look) or plugins.find(lambda entry: entry.fits is not None and entry.fits(look), failed)
+    return _built_in(look) or plugins.find(
+        lambda entry: entry.fits is not None and entry.fits(look), _NAMED.keys(), failed
+    )
 
 
 def find_object(value: Any, failed: list[str]) -> Format | None:
@@ -150,7 +156,7 @@ def find_object(value: Any, failed: list[str]) -> Format | None:
     def fits(entry: Format) -> bool:
         return entry.fits_object is not None and entry.fits_object(value)
 
-    return next(filter(fits, BUILT_IN), None) or plugins.find(fits, failed)
+    return next(filter(fits, BUILT_IN), None) or plugins.find(fits, _NAMED.keys(), failed)
 
 
 def find_target(value: Any) -> Format | None:

@@ -51,7 +51,8 @@ class Format:
         by_name: whether it is told by names alone.
         members: of a folder that fits because of what lies in it, the names of that; None where the folder is the
             dataset itself.  A folder with another dataset beside its members is not one dataset.
-        refusals: what looks as if it were of this kind, but is not read; asked where no format fits.
+        refusals: what looks as if it were of this kind, but is not read; those of built-in formats are
+            asked where nothing fits.
         told_by: what it is told by, for whoever has a file that no format fits.
         near: how much such a file or folder looks like it, from 0 (not at all) to 3.
         extras: packages that are installed as extras of rlds2buf, each with what needs it (all of it, if empty).

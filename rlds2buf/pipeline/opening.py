@@ -343,18 +343,18 @@ def _choose(uri: Any, name: str | None) -> tuple[Format, Any]:
     named = None if name is None else registry.by_name(name)
     if name is not None and (named is None or named.source is None):
         raise ValueError(f"unknown format {name!r}; it is one of {', '.join(registry.source_names())}")
+    failed: list[str] = []
     if isinstance(uri, str) and (match := _SCHEME.match(uri)):
         scheme = match[1].lower()
-        entry = registry.find_scheme(scheme)
+        entry = registry.find_scheme(scheme, failed)
         if entry is None:
             known = ", ".join(registry.schemes())
-            raise SourceError(f"{uri}: {scheme}:// is not read; name a local path ({known}:// is known)")
+            raise SourceError(f"{uri}: {scheme}:// is not read; name a local path ({known}:// is known){_also(failed)}")
         return entry, uri
     if isinstance(uri, str | os.PathLike):
         return _of_path(uri, named)
     if named is not None and named.is_path:
         raise TypeError(f"{named.what} is read from a path, got {type(uri).__name__}")
-    failed: list[str] = []
     entry = registry.find_object(uri, failed) if named is None or named.fits_object is None else named
     if entry is None:
         raise TypeError(

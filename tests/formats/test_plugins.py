@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -72,6 +73,20 @@ def test_the_page_is_the_package() -> None:
     assert blocks["toml"] == (PACKAGE / "pyproject.toml").read_text(encoding="utf-8")
     assert blocks["python"] == (PACKAGE / "tally_format.py").read_text(encoding="utf-8")
     assert re.findall(r"^```text\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL) == [LOG]
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_commands_of_the_page_run(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    steps = [{"observation": 0.5, "action": 1, "reward": 1.0}] * 3
+    rlds2buf.convert([steps], "hopper.hdf5")
+    (console,) = re.findall(r"^```console\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+    for line in console.splitlines():
+        name, *words = shlex.split(line, comments=True)
+        assert name == "rlds2buf" and run(capsys, *words).code == 0, line
+    assert log.read_text() == LOG and len(rlds2buf.load_buffer("hopper-buffer")) == 2
 
 
 def test_its_reader_and_writer_are_short() -> None:
@@ -248,6 +263,29 @@ def test_a_built_in_format_is_never_replaced(tmp_path: Path, monkeypatch: pytest
     assert "d4rl" in plugins.names()
     assert registry.by_name("d4rl") in registry.BUILT_IN
     assert registry.target_names().count("d4rl") == registry.names().count("d4rl") == 1
+
+
+def test_addresses_and_objects_are_offered_to_plug_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = f"""{START}
+class A(rlds2buf.Source):
+    format = "bad"
+    def __init__(self, given): self.name = str(given)
+    spec = property(lambda self: rlds2buf.StepSpec())
+    def read(self, start=0, stop=None): yield Episode(observation=[1.0], source=self.name, index=0)
+FORMAT = Format("bad", "x", source="bad_format:A", scheme="toy")
+"""
+    broken(tmp_path / "site", code, monkeypatch)
+    with open_source("toy://one") as source:
+        assert [episode.source for episode in source] == ["toy://one"]
+    with pytest.raises(SourceError, match="gs:// is not read"):
+        open_source("gs://bucket")
+    module = tmp_path / "site" / "bad_format.py"
+    module.write_text(code.replace('scheme="toy"', "fits_object=lambda value: isinstance(value, complex)"))
+    monkeypatch.delitem(sys.modules, "bad_format")
+    importlib.invalidate_caches()
+    assert len(list(open_source(1j))) == 1 and len(list(open_source([1], format="bad"))) == 1
+    with pytest.raises(TypeError, match="x is not read from a path"):
+        open_source(tmp_path, format="bad")
 
 
 def test_looking_for_plug_ins_is_not_part_of_importing() -> None:

@@ -22,7 +22,9 @@ class TableSpec:
     Attributes:
         name: the table's name.
         max_size: items it holds before the remover drops one; None where it should hold a whole dataset.
-        sampler, remover: of `SELECTORS`.
+        sampler: how an item is picked to be sampled: ``"uniform"``, ``"prioritized"``, ``"fifo"``, ``"lifo"``,
+            ``"max_heap"`` or ``"min_heap"``.
+        remover: how one is picked to be removed when the table is full, likewise.
         priority_exponent: of a prioritized sampler or remover.
         max_times_sampled: samples after which an item is removed; 0 for never.
         min_size_to_sample: items there must be before anything is sampled.

@@ -32,14 +32,16 @@ def make_pattern(
 
     Args:
         kind: ``"trajectory"``; ``"transition"``: Acme's Transition; or ``"episode"``: one item per episode.
-        sequence_length, stride: frames per trajectory, and between the starts of trajectories.
-        pad, tile, cross_episodes: for trajectories at the end of episodes: fill episodes shorter than one, begin one
-            at every later frame too, let them run over episode borders
-            (:class:`~rlds2buf.formats.reverb.patterns.trajectories.TrajectoryPattern`).
+        sequence_length: frames per trajectory.
+        stride: frames from one trajectory to the next.
+        pad: fill episodes shorter than a trajectory with border frames.
+        tile: with `pad`: also begin trajectories at every later frame.
+        cross_episodes: let trajectories run over episode borders.
         terminal_discount: which frame of a terminated episode has discount 0: ``"transition"``, the one into the end,
             or ``"boundary"``, the last, as TF-Agents' util has it.
         policy_info: the extra step field that becomes a trajectory's ``policy_info``.
-        n_step, gamma: steps per transition, and their discount.
+        n_step: steps per transition.
+        gamma: discount of n-step transitions.
         extras: the extra step fields that transitions carry.
 
     Raises:
