@@ -1,4 +1,4 @@
-"""Logged reinforcement-learning data into something a learner can sample, right and fast.
+"""Turn logged RL data into replay buffers you can train from: validated, fast, no TensorFlow.
 
 Public names load on first use (PEP 562), so that ``import rlds2buf`` stays light.
 """
