@@ -1,24 +1,23 @@
-"""What the sinks have in common that write one HDF5 file at the end."""
+"""What the sinks have in common that spool columns and write their output at the end."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rlds2buf.codecs.hdf5.writing import find_h5py
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import FieldSpec, StepSpec
-from rlds2buf.errors import SinkError, SnapshotCorrupt, SpecMismatch
+from rlds2buf.errors import SinkError, SnapshotCorrupt
 from rlds2buf.files.partial import PartialFolder
 from rlds2buf.io.column_spool import ColumnSpool
 from rlds2buf.io.sink import Sink
 
-__all__ = ["SpooledSink", "check_texts", "clash", "field_fault", "is_plain_name"]
+__all__ = ["OPEN_END", "SpooledSink"]
 
 LAST_ROW_LOST = "the last row's value, which starts no transition, is not kept: it is read back as zeros"
 NO_DISCOUNT = "the format has none: 1 is read back, and 0 on the step into a terminal row and on that row (float32)"
@@ -28,9 +27,9 @@ OPEN_END = "an episode that is not flagged last ends in a time-out here"
 class SpooledSink(Sink):
     """Columns to disk while episodes come, the output from them at the end.
 
-    An HDF5 file can't be gone on with after a kill.  So everything is first appended to plain files
-    in ``.NAME.partial`` (:class:`~rlds2buf.io.column_spool.ColumnSpool`), and :meth:`commit` makes
-    the output from these, a few megabytes at a time.  It needs the data's size twice on the disk.
+    An output that can't be continued after a kill, such as an HDF5 file, is written in one go.  So everything
+    is first appended to plain files in ``.NAME.partial`` (:class:`~rlds2buf.io.column_spool.ColumnSpool`), and
+    :meth:`commit` makes the output from these, a few megabytes at a time.  It needs the data's size twice on the disk.
 
     A subclass says what it spools in :meth:`plan`, takes episodes in :meth:`take` and writes the
     output in :meth:`produce`.
@@ -65,6 +64,7 @@ class SpooledSink(Sink):
 
         Raises:
             SinkError: the format can't hold such data at all.
+            MissingDependency: what :meth:`produce` needs is not installed.
         """
 
     @abc.abstractmethod
@@ -94,7 +94,7 @@ class SpooledSink(Sink):
             SnapshotExists: the target is there already, or another process is writing it.
             SnapshotError: resuming, and the source or the options are not the same.
             SinkError: the files can't be written, or the format can't hold such data.
-            MissingDependency: h5py is not installed.
+            MissingDependency: what writes the output is not installed.
         """
         self._losses, self._progress = {}, None
         self._spec = spec
@@ -105,7 +105,6 @@ class SpooledSink(Sink):
                     f"{self.name}: {nest.path_name(path)} holds pictures as files; {self.what} takes them decoded"
                 )
         fields = self.plan(spec)
-        find_h5py()
         self._part = PartialFolder(
             Path(self.name),
             provenance={"source": self.provenance, "spec": spec.to_json(), "options": self.options, "to": self.what},
@@ -126,7 +125,7 @@ class SpooledSink(Sink):
         """Append an episode; its transitions are its items.
 
         Raises:
-            SpecMismatch: it does not fit the spec, or a text in it has no form in HDF5; nothing was written.
+            SpecMismatch: it does not fit the spec, or the format can't hold a text in it; nothing was written.
             SinkError: it can't be written.
         """
         assert self._spool is not None, "write before open"
@@ -204,21 +203,15 @@ class SpooledSink(Sink):
         rewards: np.ndarray = episode.reward[:-1].reshape(-1)
         return rewards
 
-    def extra_name(self, path: nest.Path, field: FieldSpec, place: nest.Path, taken: Iterable[str]) -> str | None:
-        """The dataset for an extra that goes to `place`; None if it can't, which is noted, as a change of its place is.
+    def extra_name(self, path: nest.Path, place: nest.Path, fault: str | None) -> str | None:
+        """The column for an extra that goes to `place`; None if it can't, which is noted, as a change of its place is.
 
         Args:
             path: of the field, in the extras.
-            field: its spec.
-            place: of the dataset.
-            taken: the datasets of other extras.
+            place: of the column.
+            fault: why it can't go there, or None.
         """
         where, name = nest.path_name(("extras", *path)), nest.path_name(place)
-        fault = field_fault(field)
-        if fault is None and not all(is_plain_name(part) for part in path):
-            fault = "its name can't be one in an HDF5 file"
-        if fault is None and any(clash(name, other) for other in taken):
-            fault = f"another field is {name} in the file already"
         if fault is not None:
             self.lose(where, fault)
             return None
@@ -262,53 +255,3 @@ class SpooledSink(Sink):
         except (LookupError, TypeError, ValueError) as cause:
             raise SnapshotCorrupt(f"{self.name}: the journal is not one of this conversion ({cause!r})") from cause
         self._spool = ColumnSpool(part.folder / "spool", fields, columns)
-
-
-def field_fault(field: FieldSpec) -> str | None:
-    """Why a column of such rows can't be a dataset; None if it can."""
-    if None in field.shape:
-        return "its length varies, and a dataset's rows have one shape"
-    if not field.is_string and field.dtype.kind not in "biufc":
-        return f"it is {field.dtype}, which HDF5 has no type for"
-    return None
-
-
-def is_plain_name(part: Any) -> bool:
-    """Whether a key can be a name in an HDF5 file."""
-    return isinstance(part, int) or not (part in ("", ".") or "/" in part or "\0" in part)
-
-
-def clash(one: str, other: str) -> bool:
-    """Whether two paths can't both be datasets of one file.
-
-    >>> clash("infos/a", "infos"), clash("infos/a", "infos/ab")
-    (True, False)
-    """
-    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
-
-
-def check_texts(episode: Episode, path: nest.Path, column: np.ndarray, *, utf8: bool = False) -> None:
-    """Raise for text that a dataset can't hold; numbers pass.
-
-    Raises:
-        SpecMismatch: a text has zero bytes, or is not UTF-8 where it should be.
-    """
-    if column.dtype != object:
-        return
-    flat = column.reshape(len(column), -1)
-    for step, row in enumerate(flat.tolist()):
-        for text in row:
-            why = "a text with zero bytes, which HDF5 can't hold" if b"\0" in text else None
-            if why is None and utf8 and not _is_utf8(text):
-                why = "a text that is not UTF-8"
-            if why is not None:
-                where: dict[str, Any] = {"source": episode.source, "episode": episode.index, "step": step}
-                raise SpecMismatch(why, path=nest.path_name(path), rule="spec", **where)
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -10,14 +10,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlds2buf.codecs.hdf5.writing import SIGNATURE, Hdf5Writer, create_hdf5
+from rlds2buf.codecs.hdf5.datasets import check_texts, extra_fault, field_fault
+from rlds2buf.codecs.hdf5.writing import SIGNATURE, Hdf5Writer, create_hdf5, find_h5py
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SinkError
 from rlds2buf.io.column_spool import BLOCK_BYTES, ColumnSpool
 from rlds2buf.io.metadata_values import SharedFacts
-from rlds2buf.io.spooled_sink import OPEN_END, SpooledSink, check_texts, field_fault
+from rlds2buf.io.spooled_sink import OPEN_END, SpooledSink
 
 __all__ = ["D4rlHdf5Sink"]
 
@@ -89,6 +90,7 @@ class D4rlHdf5Sink(SpooledSink):
             if field is not None and (name := self._place(path, field)) is not None:
                 self._extras[name] = path
                 columns[f"extras/{name}"] = field
+        find_h5py()
         return columns
 
     def take(self, episode: Episode) -> None:
@@ -165,7 +167,8 @@ class D4rlHdf5Sink(SpooledSink):
     def _place(self, path: nest.Path, field: FieldSpec) -> str | None:
         """The dataset for an extra; None if there is none for it."""
         own = path[0] == "infos" or (len(path) == 1 and path[0] not in _ROLES)
-        return self.extra_name(path, field, path if own else ("infos", *path), self._extras)
+        place = path if own else ("infos", *path)
+        return self.extra_name(path, place, extra_fault(field, path, place, self._extras))
 
     def _copy(self, file: Hdf5Writer, name: str, spool: ColumnSpool, column: str, count: int) -> None:
         source = spool.columns[column]

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlds2buf.codecs.hdf5.writing import Hdf5Writer, create_hdf5
+from rlds2buf.codecs.hdf5.datasets import check_texts, clash, extra_fault, field_fault, is_plain_name
+from rlds2buf.codecs.hdf5.writing import Hdf5Writer, create_hdf5, find_h5py
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.json_text import parse_json
@@ -22,7 +23,7 @@ from rlds2buf.formats.minari.hdf5_layout import FILE
 from rlds2buf.formats.minari.spaces import TextRange, is_image, space_json
 from rlds2buf.io.column_spool import ColumnSpool
 from rlds2buf.io.metadata_values import facts_of, from_json, to_json
-from rlds2buf.io.spooled_sink import OPEN_END, SpooledSink, check_texts, clash, field_fault, is_plain_name
+from rlds2buf.io.spooled_sink import OPEN_END, SpooledSink
 
 __all__ = ["MinariDirSink", "place_of"]
 
@@ -155,6 +156,7 @@ class MinariDirSink(SpooledSink):
         columns[_LENGTHS] = FieldSpec((), np.dtype(np.int64))
         columns[_ENDS] = FieldSpec((), np.dtype(np.uint8))
         columns[_FACTS] = FieldSpec((), np.dtype(object))
+        find_h5py()
         return columns
 
     def take(self, episode: Episode) -> None:
@@ -226,7 +228,8 @@ class MinariDirSink(SpooledSink):
     def _info(self, path: nest.Path, field: FieldSpec) -> str | None:
         """Where an extra goes; None if it can't."""
         own = path[0] == "infos" and len(path) > 1
-        return self.extra_name(path, field, path if own else ("infos", *path), self._infos)
+        place = path if own else ("infos", *path)
+        return self.extra_name(path, place, extra_fault(field, path, place, self._infos))
 
     def _notice_end(self, episode: Episode) -> None:
         if episode.end == "open":

@@ -1,0 +1,83 @@
+"""What HDF5 can hold: which columns can be datasets, under which names, and which texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from rlds2buf.core import nest
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.spec import FieldSpec
+from rlds2buf.errors import SpecMismatch
+
+__all__ = ["check_texts", "clash", "extra_fault", "field_fault", "is_plain_name"]
+
+
+def extra_fault(field: FieldSpec, path: nest.Path, place: nest.Path, taken: Iterable[str]) -> str | None:
+    """Why an extra can't be a dataset; None if it can.
+
+    Args:
+        field: its spec.
+        path: in the extras.
+        place: of the dataset.
+        taken: the datasets of other extras.
+    """
+    fault = field_fault(field)
+    if fault is None and not all(is_plain_name(part) for part in path):
+        fault = "its name can't be one in an HDF5 file"
+    name = nest.path_name(place)
+    if fault is None and any(clash(name, other) for other in taken):
+        fault = f"another field is {name} in the file already"
+    return fault
+
+
+def field_fault(field: FieldSpec) -> str | None:
+    """Why a column of such rows can't be a dataset; None if it can."""
+    if None in field.shape:
+        return "its length varies, and a dataset's rows have one shape"
+    if not field.is_string and field.dtype.kind not in "biufc":
+        return f"it is {field.dtype}, which HDF5 has no type for"
+    return None
+
+
+def is_plain_name(part: Any) -> bool:
+    """Whether a key can be a name in an HDF5 file."""
+    return isinstance(part, int) or not (part in ("", ".") or "/" in part or "\0" in part)
+
+
+def clash(one: str, other: str) -> bool:
+    """Whether two paths can't both be datasets of one file.
+
+    >>> clash("infos/a", "infos"), clash("infos/a", "infos/ab")
+    (True, False)
+    """
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+
+
+def check_texts(episode: Episode, path: nest.Path, column: np.ndarray, *, utf8: bool = False) -> None:
+    """Raise for text that a dataset can't hold; numbers pass.
+
+    Raises:
+        SpecMismatch: a text has zero bytes, or is not UTF-8 where it should be.
+    """
+    if column.dtype != object:
+        return
+    flat = column.reshape(len(column), -1)
+    for step, row in enumerate(flat.tolist()):
+        for text in row:
+            why = "a text with zero bytes, which HDF5 can't hold" if b"\0" in text else None
+            if why is None and utf8 and not _is_utf8(text):
+                why = "a text that is not UTF-8"
+            if why is not None:
+                where: dict[str, Any] = {"source": episode.source, "episode": episode.index, "step": step}
+                raise SpecMismatch(why, path=nest.path_name(path), rule="spec", **where)
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
