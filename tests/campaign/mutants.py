@@ -18,7 +18,7 @@ from rlds2buf import Episode, Rlds2bufError, convert
 from rlds2buf.codecs.message_pack import unpack
 from tests.campaign.cases import rng_of
 from tests.campaign.mutate import mutate_file, packed
-from tests.cli.test_random_damage import MAKERS, MORE
+from tests.cli.one_of_each import MAKERS, MORE
 
 __all__ = ["Mutants"]
 

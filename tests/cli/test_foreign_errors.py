@@ -16,8 +16,8 @@ from rlds2buf.codecs.message_pack import unpack
 from rlds2buf.core.dtypes import parse_dtype
 from rlds2buf.core.json_text import parse_json
 from tests.cli.run import run
-from tests.formats.minari.test_source import columns as minari_columns
-from tests.formats.minari.test_source import write as write_minari
+from tests.formats.minari.folder import columns as minari_columns
+from tests.formats.minari.folder import write as write_minari
 from tests.formats.step_log.files import write as write_log
 
 DEEP = "[" * 100_000

@@ -10,7 +10,7 @@ import pytest
 from rlds2buf.formats.rlds.source import RldsDirSource
 from tests.data import RLDS
 from tests.full.quiet import tf, tfds
-from tests.full.test_rlds_dir import IN_ORDER, SyntheticRlds
+from tests.full.synthetic_rlds import IN_ORDER, SyntheticRlds
 from tests.full.tfds_compare import assert_same_dataset
 from tests.made import BOTH
 

@@ -16,8 +16,9 @@ from rlds2buf.codecs.tfrecord.example import parse_example
 from rlds2buf.codecs.tfrecord.frames import read_records
 from rlds2buf.formats.rlds.dataset_info import number_of_shards, shard_lengths
 from rlds2buf.formats.rlds.sink import RldsDirSink
+from tests.buffers.numbered import episode
 from tests.data import D4RL, MINARI, RLDS
-from tests.formats.rlds.test_sink import ANY, anything, episode, write
+from tests.formats.rlds.anything import ANY, anything, write
 from tests.full.quiet import tf, tfds
 from tests.full.tfds_compare import assert_same_dataset, assert_same_value, leaves, plain
 from tests.made import BOTH

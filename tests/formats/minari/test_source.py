@@ -18,6 +18,7 @@ from rlds2buf import Episode, EpisodeError, SourceFormatError, SourceNotFound, S
 from rlds2buf.formats.minari.source import MinariDirSource
 from tests.contracts.source import MakeSource, SourceContract
 from tests.data import DATA, MINARI
+from tests.formats.minari.folder import columns, write
 from tests.made import BOTH, MADE
 
 FOLDERS = {name.split("/")[1]: name for name in MINARI}
@@ -37,35 +38,6 @@ def edit_metadata(folder: Path, **changes: Any) -> None:
     path = folder / "data/metadata.json"
     metadata = {**json.loads(path.read_text()), **changes}
     path.write_text(json.dumps({key: value for key, value in metadata.items() if value is not None}))
-
-
-def write(folder: Path, episodes: list[dict[str, Any]], **metadata: Any) -> Path:
-    """A dataset whose episodes have these datasets; attributes of the group under ``attrs``."""
-    folder.mkdir(parents=True)
-    told = {"data_format": "hdf5", "total_episodes": len(episodes), **metadata}
-    (folder / "metadata.json").write_text(json.dumps(told))
-    with h5py.File(folder / "main_data.hdf5", "w") as file:
-        for number, columns in enumerate(episodes):
-            group = file.create_group(f"episode_{number}")
-            group.attrs.update(columns.get("attrs", {}))
-            for name, value in columns.items():
-                if name != "attrs" and value is not None:
-                    group[name] = value
-    return folder
-
-
-def columns(steps: int, end: str = "terminations", **more: Any) -> dict[str, Any]:
-    """An episode of so many steps: observation t is t, action 10 t, reward 0.5."""
-    flags = {name: np.zeros(steps, bool) for name in ("terminations", "truncations")}
-    if end:
-        flags[end][-1] = True
-    return {
-        "observations": np.arange(steps + 1.0),
-        "actions": 10 * np.arange(steps),
-        "rewards": np.full(steps, 0.5),
-        **flags,
-        **more,
-    }
 
 
 def assert_counts(path: Path, episodes: int, steps: int) -> None:

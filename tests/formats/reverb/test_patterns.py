@@ -11,25 +11,11 @@ from rlds2buf.formats.reverb.patterns.make import make_pattern
 from rlds2buf.formats.reverb.patterns.trajectories import EpisodePattern, TrajectoryPattern
 from rlds2buf.formats.reverb.patterns.transitions import TransitionItem, TransitionPattern
 from rlds2buf.formats.reverb.protocol.signature import flatten_spec
+from tests.formats.reverb.numbered import numbered
 from tests.reference.reverb_observers import episode_items, trajectory_items
 from tests.reference.views import steps_of
 from tests.reference.views import transitions as naive_transitions
 from tests.views.episodes import episodes
-
-
-def numbered(episode, rows, end="truncated"):
-    """Row t of episode e observes 100 e + t + 1."""
-    count = np.arange(rows) + 100 * episode + 1
-    terminal = np.zeros(rows, bool)
-    terminal[-1] = end == "terminated"
-    return Episode(
-        observation=count,
-        action=np.zeros((rows, 2), np.float32),
-        reward=np.ones(rows, np.float32),
-        discount=np.ones(rows, np.float32),
-        is_terminal=terminal,
-        index=episode,
-    )
 
 
 def frames_of(pattern, lengths):

@@ -13,7 +13,7 @@ from rlds2buf.formats.reverb.patterns.trajectories import EpisodePattern, Trajec
 from rlds2buf.formats.reverb.patterns.transitions import TransitionPattern
 from rlds2buf.formats.reverb.protocol.item_encoder import ItemEncoder
 from rlds2buf.formats.reverb.request_builder import RequestBuilder
-from tests.formats.reverb.test_patterns import numbered
+from tests.formats.reverb.numbered import numbered
 from tests.reference.reverb_server import NaiveStream, NaiveTable
 from tests.views.episodes import episodes
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import itertools
 import json
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from rlds2buf import Episode, EpisodeError, SourceFormatError, SourceNotFound, SpecMismatch, open_source
-from rlds2buf.codecs.tfrecord.frames import frame
 from rlds2buf.errors import Rlds2bufError
 from rlds2buf.formats.rlds.source import RldsDirSource
 from rlds2buf.formats.tf_example.feature_map import PRESETS, read_spec
@@ -25,6 +23,7 @@ from rlds2buf.formats.tf_example.source import TfExampleSource
 from tests.contracts.source import MakeSource, SourceContract
 from tests.data import DATA
 from tests.formats.reverb.messages import example
+from tests.formats.tf_example.records import STEP, step_record, step_records, write
 from tests.made import BOTH
 
 EPISODE = {
@@ -35,7 +34,6 @@ EPISODE = {
     "is_terminal": "done",
     "metadata/seed": "seed",
 }
-STEP = {"observation": {"key": "pos", "shape": [2]}, "action": "act", "reward": "rew", "is_terminal": "done"}
 
 
 def episode_record(number: int, steps: int) -> bytes:
@@ -50,30 +48,6 @@ def episode_record(number: int, steps: int) -> bytes:
             "seed": ("int64", [number + 40]),
         }
     )
-
-
-def step_record(number: int, t: int, steps: int, **more: tuple[str, list]) -> bytes:
-    return example(
-        {
-            "pos": ("float", [number, t]),
-            "act": ("int64", [-t]),
-            "rew": ("float", [0.5 * t]),
-            "done": ("int64", [int(t == steps - 1)]),
-            "id": ("int64", [number]),
-            **more,
-        }
-    )
-
-
-def write(path: Path, records: list[bytes], compress: bool = False) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = b"".join(map(frame, records))
-    path.write_bytes(gzip.compress(data, mtime=0) if compress else data)
-    return path
-
-
-def step_records(lengths: list[int]) -> list[bytes]:
-    return [step_record(i, t, steps) for i, steps in enumerate(lengths) for t in range(steps)]
 
 
 class TestEpisodeContract(SourceContract):
