@@ -15,7 +15,7 @@ import pytest
 import rlds2buf
 from rlds2buf.errors import ReplayError, SnapshotError
 from tests.buffers.numbered import SPEC, episode, transitions
-from tests.buffers.test_goes_on import MAKERS, change
+from tests.buffers.one_of_each import MAKERS, change
 
 WAYS: dict[str, Callable[[Any], Any]] = {
     "pickle": lambda buffer: pickle.loads(pickle.dumps(buffer)),

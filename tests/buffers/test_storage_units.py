@@ -12,9 +12,9 @@ import rlds2buf
 from rlds2buf import EpisodeBatch, EpisodeError, NotEnoughItems, SnapshotError, UnknownKey
 from rlds2buf.core import nest
 from tests.buffers.compare import assert_same_nest, assert_sequences, assert_transitions
+from tests.buffers.crew import LOOSE, Crew, Work, check_sequences, check_transitions
 from tests.buffers.frequencies import p_value
 from tests.buffers.numbered import SPEC, episode, rows_to_transition, transition, transitions
-from tests.buffers.test_threads import LOOSE, Crew, Work, check_sequences, check_transitions
 from tests.reference.items import ItemReplay, Whole
 
 UNITS: list[dict[str, Any]] = [

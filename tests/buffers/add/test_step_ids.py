@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import rlds2buf
 from rlds2buf import EpisodeError, FieldSpec, GoalMap, SpecMismatch, StepSpec
 from tests.buffers.compare import assert_sequences, assert_transitions
-from tests.buffers.contents.test_reservoir import Choices
+from tests.buffers.contents.choices import Choices
 from tests.buffers.numbered import SPEC, rows_to_transition, transition, transitions
-from tests.buffers.read.test_hindsight import never
+from tests.buffers.read.her_columns import never
 from tests.reference.items import ItemReplay, Whole
 from tests.reference.replay import ListReplay
 from tests.reference.reservoir import ReservoirReplay

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import itertools
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,10 @@ import pytest
 import rlds2buf
 from rlds2buf import NotEnoughItems, ReplayError, SnapshotError, StepSpec, UnknownKey
 from tests.buffers.compare import assert_same_nest, assert_sequences, assert_transitions
+from tests.buffers.contents.choices import Choices
+from tests.buffers.crew import Crew, Work
 from tests.buffers.frequencies import p_value
 from tests.buffers.numbered import SPEC, episode, rows_to_transition, transition, transitions
-from tests.buffers.test_threads import Crew, Work
 from tests.contracts.buffer import BufferContract
 from tests.reference.reservoir import ReservoirReplay
 
@@ -46,23 +46,6 @@ class TestReservoirInFiles(TestReservoir):
 
 
 # -- which are held: against Algorithm R, one item at a time, with the same random numbers ------------
-
-
-class Choices:
-    """The numbers a buffer's reservoir draws, one at a time."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
-        self.ready: collections.deque[int] = collections.deque()
-
-    def offer(self, seen: int, count: int, capacity: int) -> None:
-        numbers = np.arange(seen + 1, seen + count + 1)
-        self.ready.extend(self.rng.integers(0, numbers[numbers > capacity]).tolist())
-
-    def randrange(self, stop: int) -> int:
-        number = self.ready.popleft()
-        assert number < stop
-        return number
 
 
 class Pair:

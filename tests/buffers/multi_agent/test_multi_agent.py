@@ -20,28 +20,12 @@ from rlds2buf import (
     SpecMismatch,
     Transition,
 )
-from rlds2buf.core import nest
+from tests.buffers.multi_agent.agents import assert_same_batch, two
 from tests.buffers.numbered import SPEC, episode, transition, transitions
-
-
-def two(capacity: int = 50, **options: Any) -> Any:
-    """A uniform policy ``a`` and a prioritized one ``b``."""
-    given = {
-        "a": (SPEC, {"capacity": capacity}),
-        "b": (SPEC, {"kind": "prioritized", "capacity": capacity, "alpha": 1.0, "eps": 0.0}),
-    }
-    return rlds2buf.make_multi_agent(given, **{"seed": 3, **options})
 
 
 def counts(batch: MultiAgentSample) -> dict[str, int]:
     return {name: len(sample.info.key) for name, sample in batch.items()}
-
-
-def assert_same_batch(one: MultiAgentSample, other: MultiAgentSample) -> None:
-    assert list(one) == list(other) and one.num_new == other.num_new
-    for name in one:
-        for (_, mine), (_, theirs) in zip(nest.flatten(one[name]), nest.flatten(other[name]), strict=True):
-            np.testing.assert_array_equal(mine, theirs)
 
 
 # -- making -------------------------------------------------------------------------------------------

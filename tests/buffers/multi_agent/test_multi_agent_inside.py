@@ -10,7 +10,7 @@ import pytest
 import rlds2buf
 from rlds2buf import EpisodeBatch, EpisodeError, MultiAgentSample, NotEnoughItems, ReplayError, SpecMismatch, UnknownKey
 from tests.buffers.compare import assert_same_nest
-from tests.buffers.multi_agent.test_multi_agent import assert_same_batch, two
+from tests.buffers.multi_agent.agents import assert_same_batch, two
 from tests.buffers.numbered import SPEC, episode, transition, transitions
 
 ALL_OPTIONS: list[dict[str, Any]] = [{}, {"replay_ratio": 0.5, "when_not_ready": "empty"}, {"mode": "lockstep"}]

@@ -14,7 +14,7 @@ from rlds2buf import GoalMap, MixedBuffers
 from tests.buffers.compare import assert_same_nest
 from tests.buffers.goals import GOALS, episode, make, reward_fn
 from tests.buffers.numbered import SPEC as OTHER
-from tests.buffers.read.test_hindsight_options import batches, filled
+from tests.buffers.read.filled import batches, filled
 
 NAMES = ["goals", "reward_fn", "done_fn", "strategy", "num_goals", "include_current", "vectorized", "while_sampling"]
 

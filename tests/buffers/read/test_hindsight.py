@@ -13,14 +13,10 @@ import rlds2buf
 from rlds2buf import Episode, GoalMap, NotEnoughItems, ReplayError, StepSpec, Transition
 from tests.buffers.compare import assert_same_nest
 from tests.buffers.frequencies import p_value
-from tests.buffers.read.test_golden_her import MISS, Columns, check, functions, goals, maps
+from tests.buffers.read.her_columns import MISS, Columns, check, functions, goals, maps, never
 from tests.contracts.buffer import BufferContract
 from tests.data import GOLDEN
 from tests.reference.hindsight import relabel
-
-
-def never(observation: Any, action: Any, next_observation: Any) -> np.ndarray:
-    return np.zeros(len(observation["count"]), bool)
 
 
 class TestContract(BufferContract):

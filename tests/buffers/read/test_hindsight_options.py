@@ -14,22 +14,11 @@ import pytest
 import rlds2buf
 from rlds2buf import FieldSpec, GoalMap, ReplayError, SnapshotError, StepSpec
 from tests.buffers.compare import assert_same_nest
-from tests.buffers.goals import GOALS, SPEC, done_fn, episode, make, reward_fn, steps, wanted_of
+from tests.buffers.goals import GOALS, SPEC, done_fn, episode, make, reward_fn, wanted_of
 from tests.buffers.numbered import SPEC as OTHER
+from tests.buffers.read.filled import batches, filled
 
 KINDS: dict[str, dict[str, Any]] = {"hindsight": {}, "hindsight_prioritized": {"alpha": 0.7, "stratified": True}}
-
-
-def filled(**options: Any) -> Any:
-    buffer = make(60, **options)
-    for i in range(8):
-        buffer.add(episode(100 * i, 3 + i, "truncated" if i % 2 else "terminated", placeholder=i == 4))
-    buffer.add(steps(5000, [0, 0, 0]), source_id=1)
-    return buffer
-
-
-def batches(buffer: Any) -> list[Any]:
-    return [buffer.sample(40).data._asdict(), buffer.sample(20, n_step=3, gamma=0.9).data._asdict()]
 
 
 # -- saved and opened --------------------------------------------------------------------------------

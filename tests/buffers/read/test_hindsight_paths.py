@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlds2buf import Transition
 from tests.buffers.goals import WANTED, assert_relabelled, done_fn, reward_fn, wanted_of
-from tests.buffers.rows.test_episodes import Both, operations, perform
+from tests.buffers.rows.both import Both, operations, perform
 from tests.reference import runs as reference
 from tests.reference.hindsight import relabel
 from tests.reference.replay import ListReplay

@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from rlds2buf.buffers.rows import blob_segments as live_blobs
 from rlds2buf.buffers.rows import vocabulary
 from tests.buffers import numbered_blobs
-from tests.buffers.contents.test_circular_machine import SETTINGS, CircularMachine
+from tests.buffers.contents.circular_machine import SETTINGS, CircularMachine
 
 
 class BlobMachine(CircularMachine):

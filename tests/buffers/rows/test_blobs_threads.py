@@ -11,8 +11,8 @@ import pytest
 import rlds2buf
 from rlds2buf import NotEnoughItems
 from rlds2buf.buffers.rows import blob_segments as live_blobs
+from tests.buffers.crew import Crew
 from tests.buffers.numbered_blobs import SPEC, blobs, episode
-from tests.buffers.test_threads import Crew
 
 SECONDS = 2.0
 

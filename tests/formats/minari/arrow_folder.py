@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
-import pytest
 
 LAYOUTS = ("arrow", "parquet")
 BOX = {"type": "Box", "dtype": "float32", "shape": [2, 2], "low": -1, "high": 1}
@@ -58,8 +57,3 @@ def write(folder: Path, episodes: list[dict[str, Any]], layout: str = "arrow", *
         pa.dataset.write_dataset(table, folder / str(number), format=layout)
         (folder / str(number) / "metadata.json").write_text(json.dumps({"id": number, "seed": number + 7}))
     return folder
-
-
-@pytest.fixture(params=LAYOUTS)
-def layout(request: pytest.FixtureRequest) -> str:
-    return str(request.param)

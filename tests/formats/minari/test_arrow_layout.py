@@ -17,7 +17,12 @@ from rlds2buf import Episode, MissingDependency, SourceFormatError, SpecMismatch
 from rlds2buf.errors import Rlds2bufError
 from rlds2buf.formats.minari.source import MinariDirSource
 from tests.contracts.source import MakeSource, SourceContract
-from tests.formats.minari.arrow_folder import BOX, columns, fixed, write
+from tests.formats.minari.arrow_folder import BOX, LAYOUTS, columns, fixed, write
+
+
+@pytest.fixture(params=LAYOUTS)
+def layout(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 class TestContract(SourceContract):
