@@ -40,10 +40,6 @@ SPELT: Final[dict[str, str]] = {
 _VALUE: Final = r"""'[^']*'|"[^"]*"|\[[^\[\]]*\]|\{[^{}]*\}|True|False|\d[\w.]*|N\b|"""
 _ARGUMENT: Final = re.compile(rf"\b(?P<name>{'|'.join([*SPELT, *READER_OPTIONS])})=(?P<value>{_VALUE})")
 _SUBJECT: Final = re.compile(r"^(?P<name>[a-z]+(?:_[a-z]+)*)(?=: | must )")
-_PHRASES: Final = {
-    " overwrite it": " overwrite it (--overwrite)",
-    "start over without resuming": "start over without --resume",
-}
 
 
 def as_options(text: str, command: str = "") -> str:
@@ -58,8 +54,6 @@ def as_options(text: str, command: str = "") -> str:
     >>> as_options("infos must be true or false, got 'maybe'")
     "-O infos must be true or false, got 'maybe'"
     """
-    for words, option in _PHRASES.items():
-        text = text.replace(words, option)
     own = OWN.get(command, ())
     text = _SUBJECT.sub(lambda match: _subject(match["name"], own), text)
     return _ARGUMENT.sub(_as_option, text)

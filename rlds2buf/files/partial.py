@@ -1,4 +1,4 @@
-"""An output in the making: a hidden folder beside its place, which a killed run leaves and a later one goes on from."""
+"""An output in the making: a hidden folder beside its place, which a killed run leaves and a later one resumes."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ class PartialFolder:
 
     Args:
         target: the file or folder that will be there.
-        provenance: what is written and how, as plain JSON values; a run only goes on from one with
+        provenance: what is written and how, as plain JSON values; a run only resumes one with
             an equal provenance.
         overwrite: replace what is at the target, once the new one is whole.
-        resume: go on from what a killed run left; from the start if it left nothing.
+        resume: continue what a killed run left; from the start if it left nothing.
         replaceable: whether something at the target may be overwritten (it is of the kind that is
             being written, not a folder of holiday pictures).
         what: what is being written, for messages: "a saved buffer".
 
     Attributes:
         folder: the hidden folder, to write files in.
-        journal: the state to go on from, or None.
+        journal: the state to resume from, or None.
         notes: sentences on what was found of earlier runs and done about it.
 
     Raises:
@@ -117,7 +117,7 @@ class PartialFolder:
         self._write_journal(dict(state))
 
     def forget_journal(self) -> None:
-        """From here on a killed run can't be gone on from: its files are being moved."""
+        """From here on a killed run can't be resumed: its files are being moved."""
         self._write_journal(None)
 
     def fresh(self, name: str) -> Path:
@@ -180,7 +180,7 @@ class PartialFolder:
         if not os.path.lexists(self.target) or is_empty_folder(self.target):
             return None
         if not self._overwrite:
-            return "is there already; choose another name or overwrite it"
+            return "is there already; choose another name or overwrite it (overwrite=True)"
         if self.target.is_symlink():
             leads = os.path.realpath(self.target)
             return f"is a symbolic link, so it is not overwritten; name what it leads to, {leads}, or remove the link"
@@ -279,7 +279,7 @@ class PartialFolder:
         except SnapshotExists as refusal:
             if left is None or left["state"] is not None:
                 raise
-            self._remove()  # nothing goes on from it
+            self._remove()  # nothing can be resumed from it
             raise SnapshotExists(f"{refusal} ({self.folder}, left by an interrupted run, is removed)") from None
 
     def _put_back(self, left: Mapping[str, Any] | None) -> None:
@@ -300,7 +300,8 @@ class PartialFolder:
         left = self._read_journal() if resume else None
         if left is not None and _without_versions(left.get("provenance")) != _without_versions(self._provenance):
             raise SnapshotError(
-                f"{self.target}: the interrupted run had another source or other options; start over without resuming"
+                f"{self.target}: the interrupted run had another source or other options; "
+                "start over without resume=True"
             )
         self.journal = left["state"] if left is not None else None
         if self.journal is not None:
@@ -337,7 +338,7 @@ class PartialFolder:
             return None
 
     def _gather(self) -> Path:
-        """Everything that was written in a folder of its own; from here on nothing can be gone on from."""
+        """Everything that was written in a folder of its own; from here on nothing can be resumed."""
         self.forget_journal()
         whole = self.fresh(_WHOLE)
         children = [child for child in self.folder.iterdir() if child.name not in _OWN]
@@ -399,7 +400,7 @@ def _is_at(journal: Mapping[str, Any] | None, target: Path) -> bool:
 
 
 def _refuse_links(folder: Path) -> None:
-    """Raise if a run that goes on would write through links, which no run makes."""
+    """Raise if a resumed run would write through links, which no run makes."""
     for place, folders, files in os.walk(folder):
         for name in (*folders, *files):
             mode = os.lstat(os.path.join(place, name)).st_mode

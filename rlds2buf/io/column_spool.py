@@ -1,4 +1,4 @@
-"""Columns on their way into a file that can't be gone on with after a kill."""
+"""Columns on their way into a file that can't be continued after a kill."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NumberColumn:
     Args:
         path: of the file, without suffix.
         row_shape, dtype: of the rows.
-        reached: what :attr:`reached` was at the last sync, to go on from.
+        reached: what :attr:`reached` was at the last sync, to resume from.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ class Sink(abc.ABC):
         open -> write* -> abort        nothing is there that looks whole
 
     Subclasses implement one of :meth:`write` and :meth:`write_batch`; the other follows from it.  `flush` may come
-    between writes.  A sink that can go on after a kill also keeps what
+    between writes.  A sink that can resume after a kill also keeps what
     :meth:`checkpoint` hands it, and gives the last of it back from :meth:`resumed`.
 
     Attributes:
@@ -108,7 +108,7 @@ class Sink(abc.ABC):
     def resumed(self) -> Mapping[str, Any] | None:
         """After :meth:`open`: what the last :meth:`checkpoint` of an earlier, unfinished conversion was given.
 
-        None where there is nothing to go on from.
+        None where there is nothing to resume.
         """
         return None
 

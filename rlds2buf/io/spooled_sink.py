@@ -37,7 +37,7 @@ class SpooledSink(Sink):
     Args:
         path: where the output goes.
         overwrite: replace an output of this kind that is there.
-        resume: go on from a killed run, and leave this one's part in place if it is aborted.
+        resume: continue a killed run, and leave this one's part in place if it is aborted.
         options: what else decides about the output, as plain JSON values.
     """
 
@@ -88,7 +88,7 @@ class SpooledSink(Sink):
         """The inverse of :meth:`state`."""
 
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
-        """Make the part folder, or find the one to go on from.
+        """Make the part folder, or find the one to resume.
 
         Raises:
             SnapshotExists: the target is there already, or another process is writing it.
@@ -165,7 +165,7 @@ class SpooledSink(Sink):
         self._part = self._spool = None
 
     def abort(self) -> None:
-        """Remove the part, or with `resume` leave it for another run to go on from."""
+        """Remove the part, or with `resume` leave it for another run to resume."""
         if self._spool is not None:
             self._spool.close()
         if self._part is not None:

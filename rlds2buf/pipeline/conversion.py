@@ -193,7 +193,7 @@ def convert(
         gamma: discount per step of the discounted ones.
         progress: show a bar on standard error, if that is a terminal.
         overwrite: for a path: replace what is there, once the new one is whole.
-        resume: for a path: go on from an earlier conversion of the same source with the same
+        resume: for a path: continue an earlier conversion of the same source with the same
             options that was killed, and keep what there is if this one fails.
         sink_options: for a path: options of what is written there, as ``rlds2buf formats NAME`` lists them
             (``{"name": "hopper"}`` of an RLDS folder).

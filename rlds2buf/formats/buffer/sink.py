@@ -86,7 +86,7 @@ class BufferFolderSink(Sink):
     Args:
         path: the folder to make.
         overwrite: replace a saved buffer that is there.
-        resume: go on from a killed run, and leave this one's part in place if it is aborted.
+        resume: continue a killed run, and leave this one's part in place if it is aborted.
 
     >>> BufferFolderSink("hopper-buffer")
     <BufferFolderSink hopper-buffer>
@@ -100,7 +100,7 @@ class BufferFolderSink(Sink):
         self._lost: dict[str, str] = {}
 
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
-        """Make the part folder, or find the one to go on from.
+        """Make the part folder, or find the one to resume.
 
         Raises:
             SnapshotExists: the target is there already, or another process is writing it.
@@ -145,7 +145,7 @@ class BufferFolderSink(Sink):
         self._writer = None
 
     def abort(self) -> None:
-        """Remove the part folder, or with `resume` leave it for another run to go on from."""
+        """Remove the part folder, or with `resume` leave it for another run to resume."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.abort(keep=self._resume)

@@ -54,7 +54,7 @@ class D4rlHdf5Sink(SpooledSink):
         path: the file to make.
         next_observations: without them the last observation of each episode is lost.
         overwrite: replace an HDF5 file that is there.
-        resume: go on from a killed run, and leave this one's part in place if it is aborted.
+        resume: continue a killed run, and leave this one's part in place if it is aborted.
 
     >>> D4rlHdf5Sink("hopper.hdf5")
     <D4rlHdf5Sink hopper.hdf5>

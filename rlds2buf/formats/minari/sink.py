@@ -68,7 +68,7 @@ class MinariDirSink(SpooledSink):
         author, author_email, algorithm_name, code_permalink, description: what is kept with the dataset.
         env_spec: the environment, as ``gymnasium.envs.registration.EnvSpec.to_json`` gives it.
         overwrite: replace a Minari dataset that is there.
-        resume: go on from a killed run, and leave this one's part in place if it is aborted.
+        resume: continue a killed run, and leave this one's part in place if it is aborted.
 
     Raises:
         ValueError: a `dataset_id` that Minari would not take, or an `env_spec` that is no JSON.

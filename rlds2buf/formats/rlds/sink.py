@@ -55,7 +55,7 @@ class RldsDirSink(Sink):
     Args:
         path: the folder to make.
         overwrite: replace an RLDS folder that is there.
-        resume: go on from a killed run, and leave this one's part in place if it is aborted.
+        resume: continue a killed run, and leave this one's part in place if it is aborted.
         name: of the dataset; None: the folder's, or if that is a version such as 1.0.0 its parent's.
         version: three numbers; None: the folder's name if it is one, else 1.0.0.
         split: the split's name.
@@ -125,7 +125,7 @@ class RldsDirSink(Sink):
         self._expected = episodes
 
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
-        """Make the part folder, or find the one to go on from.
+        """Make the part folder, or find the one to resume.
 
         Raises:
             SnapshotExists: the target is there already, or another process is writing it.
@@ -230,7 +230,7 @@ class RldsDirSink(Sink):
         self._part = None
 
     def abort(self) -> None:
-        """Remove the part folder, or with `resume` leave it for another run to go on from."""
+        """Remove the part folder, or with `resume` leave it for another run to resume."""
         part, self._part = self._part, None
         if part is not None:
             for spool in self._spools.values():
