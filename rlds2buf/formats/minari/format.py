@@ -8,18 +8,19 @@ from typing import Any
 from rlds2buf.io.format import Format, Refusal
 from rlds2buf.io.look import Look
 
-__all__ = ["FORMATS"]
+__all__ = ["FILE", "FORMATS"]
 
-_FILE = "main_data.hdf5"
+FILE = "main_data.hdf5"
+"""What holds the episodes in the HDF5 layout."""
 
 
 def _fits(look: Look) -> bool:
     if look.hdf5:
         return all(re.fullmatch(r"episode_\d+", name) for name in look.hdf5)
-    if look.path.name == _FILE:
+    if look.path.name == FILE:
         return look.path.is_file()
     folders = [look, look.inside("data")]
-    return any(_FILE in folder.names or _metadata(folder) is not None for folder in folders)
+    return any(FILE in folder.names or _metadata(folder) is not None for folder in folders)
 
 
 def _metadata(folder: Look) -> Any:
@@ -43,7 +44,7 @@ FORMATS = (
         sink="rlds2buf.formats.minari.sink:MinariDirSink",
         fits=_fits,
         takes=("budget",),
-        told_by="data/main_data.hdf5",
+        told_by=f"data/{FILE}",
         near=lambda look: int(look.is_folder or look.hdf5 is not None),
         refusals=(Refusal(lambda look: "namespace_metadata.json" in look.names, _namespace_members),),
         extras={"arrow": "its Arrow and Parquet layouts"},

@@ -28,9 +28,8 @@ from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.errors import SourceFormatError, SourceNotFound, SpecMismatch
 from rlds2buf.formats.minari.episode import EpisodeParts
 
-__all__ = ["FILE", "Hdf5Episodes"]
+__all__ = ["Hdf5Episodes"]
 
-FILE = "main_data.hdf5"
 _EPISODE = re.compile(r"episode_(\d+)")
 _PART = re.compile(r"_index_(\d+)")
 

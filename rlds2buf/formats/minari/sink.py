@@ -19,7 +19,7 @@ from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SinkError
 from rlds2buf.files.durable import replace_text
-from rlds2buf.formats.minari.hdf5_layout import FILE
+from rlds2buf.formats.minari.format import FILE
 from rlds2buf.formats.minari.spaces import TextRange, is_image, space_json
 from rlds2buf.io.column_spool import ColumnSpool
 from rlds2buf.io.metadata_values import facts_of, from_json, to_json

@@ -21,7 +21,8 @@ from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound, Spe
 from rlds2buf.files.fingerprint import fingerprint_files
 from rlds2buf.formats.minari.arrow_layout import LAYOUTS, ArrowEpisodes, read_json
 from rlds2buf.formats.minari.episode import EpisodeParts, build_episode
-from rlds2buf.formats.minari.hdf5_layout import FILE, Hdf5Episodes
+from rlds2buf.formats.minari.format import FILE
+from rlds2buf.formats.minari.hdf5_layout import Hdf5Episodes
 from rlds2buf.formats.minari.spaces import is_image, space_specs
 from rlds2buf.io.source import Source
 
