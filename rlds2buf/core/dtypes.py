@@ -55,7 +55,10 @@ def as_dtype(given: Any) -> np.dtype:
     from_torch = type(given).__module__.partition(".")[0] == "torch"
     name = str(given).removeprefix("torch.") if from_torch else getattr(given, "as_numpy_dtype", given)
     try:
-        return parse_dtype(name) if isinstance(name, str) else np.dtype(name)
+        found = parse_dtype(name) if isinstance(name, str) else np.dtype(name)
+        if from_torch and found.kind == "V":  # JAX, once imported, gives NumPy a "bfloat16" that few functions take
+            raise TypeError(f"{found} is a type of an extension")
+        return found
     except (TypeError, ValueError, SyntaxError, SystemError) as cause:
         if from_torch:
             raise TypeError(f"{given} has no counterpart in NumPy, where columns are held") from cause

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,7 @@ def test_one_tensor_is_enough_and_other_axes_too() -> None:
 
 
 def test_torch_dtypes_name_fields() -> None:
+    importlib.import_module("ml_dtypes")  # as JAX does: NumPy then knows the name bfloat16
     dtypes = {torch.float32: "float32", torch.half: "float16", torch.long: "int64", torch.bool: "bool"}
     for dtype, name in dtypes.items():
         assert FieldSpec((2,), dtype).dtype == np.dtype(name)  # type: ignore[arg-type]
