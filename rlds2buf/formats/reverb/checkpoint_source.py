@@ -60,7 +60,7 @@ class ReverbCheckpointSource(ItemSource):
         self._tensors = functools.lru_cache(maxsize=_DECODED_CHUNKS)(self._decode)
 
     @functools.cached_property
-    def num_items(self) -> int:  # type: ignore[override]
+    def num_episodes(self) -> int:
         """The items of the table."""
         return sum(1 for _ in self._items())
 
@@ -70,7 +70,7 @@ class ReverbCheckpointSource(ItemSource):
         return {
             "checkpoint": self._folder.name,
             "table": table.table_name,
-            "items": self.num_items,
+            "items": self.num_episodes,
             "max_size": table.max_size,
             "max_times_sampled": table.max_times_sampled,
             "inserted": table.rate_limiter.insert_count,

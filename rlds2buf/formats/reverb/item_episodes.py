@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,11 +28,9 @@ class ItemSource(Source):
 
     Attributes:
         fields: of the table's signature; None where it has none.
-        num_items: how many there are.
     """
 
     fields: Sequence[TableField] | None
-    num_items: int
 
     @property
     def spec(self) -> StepSpec:
@@ -39,9 +38,9 @@ class ItemSource(Source):
         return self._spec
 
     @property
+    @abc.abstractmethod
     def num_episodes(self) -> int:
-        """How many items there are."""
-        return self.num_items
+        """How many items are read in a pass."""
 
     @functools.cached_property
     def _spec(self) -> StepSpec:

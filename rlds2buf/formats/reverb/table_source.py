@@ -55,9 +55,14 @@ class ReverbTableSource(ItemSource):
                 f"{uri}: the table removes an item after {state.max_times_sampled} samples, and looking at it is "
                 "sampling; pass consume=True to do so"
             )
-        self.num_items = min(state.size, 1000) if num_items is None else num_items if state.size else 0
+        self._num_items = min(state.size, 1000) if num_items is None else num_items if state.size else 0
         self.fields = None if state.signature is None else flatten_signature(state.signature)
         self._state = state
+
+    @property
+    def num_episodes(self) -> int:
+        """How many are sampled in a pass."""
+        return self._num_items
 
     def details(self) -> dict[str, Any]:
         """The table's settings and counts."""
@@ -76,7 +81,7 @@ class ReverbTableSource(ItemSource):
 
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
         """Sample items numbered `start` to `stop`; which ones is the sampler's choice."""
-        stop = self.num_items if stop is None else min(stop, self.num_items)
+        stop = self._num_items if stop is None else min(stop, self._num_items)
         if start >= stop:
             return
         with ReverbConnection(self._address) as connection:
