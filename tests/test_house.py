@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.test_imports import FILES, OWN, PACKAGE
+from tests.imports import FILES, OWN, PACKAGE
 
 TOUCHED = {
     "rlds_to_reverb/graph.py ._variant_tensor": "tf.data has no other way to wrap a dataset's graph",

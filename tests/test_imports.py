@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import dataclasses
-import json
-import os
-import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import rlds2buf
-from tests.data import ROOT
-
-PACKAGE = ROOT / "rlds2buf"
+from tests.imports import ALL, FILES, OWN, PACKAGE, Import, loaded_by, run_python
 
 LAYERS = {
     "errors": "",
@@ -89,19 +80,6 @@ AT_THE_TOP = {"numba", "llvmlite"}
 """Of these, what a file that adapts it may import at its top: such files are themselves imported when used."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Import:
-    """One import statement: in which module, of which module, on which line, and whether it runs on import."""
-
-    importer: str
-    imported: str
-    line: int
-    at_load: bool
-
-    def __str__(self) -> str:
-        return f"{self.importer} line {self.line}: imports {self.imported}"
-
-
 def room_of(module: str) -> str:
     """``rlds2buf.core.nest`` is in ``core``, ``rlds2buf.formats.d4rl.sink`` in ``formats.d4rl``."""
     names = module.split(".")[1:]
@@ -121,38 +99,6 @@ def follows_an_arrow(found: Import) -> bool:
         return True
     whole = found.imported.removeprefix("rlds2buf.")
     return any(f"{whole}.".startswith(f"{name}.") for name in allowed)
-
-
-def imports_of(path: Path) -> Iterator[Import]:
-    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    yield from _walk(ast.parse(path.read_text(encoding="utf-8")), module, at_load=True)
-
-
-def _walk(node: ast.AST, module: str, *, at_load: bool) -> Iterator[Import]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Import):
-            for alias in child.names:
-                yield Import(module, alias.name, child.lineno, at_load)
-        elif isinstance(child, ast.ImportFrom):
-            assert child.level == 0, f"{module} line {child.lineno}: relative import"
-            for alias in child.names:
-                whole = f"{child.module}.{alias.name}"
-                yield Import(module, whole if _is_module(whole) else str(child.module), child.lineno, at_load)
-        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-            yield from _walk(child, module, at_load=False)
-        else:
-            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-            yield from _walk(child, module, at_load=at_load and not inside)
-
-
-def _is_module(name: str) -> bool:
-    path = ROOT.joinpath(*name.split("."))
-    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
-
-
-FILES = sorted(PACKAGE.rglob("*.py"))
-ALL = [found for path in FILES for found in imports_of(path)]
-OWN = [found for found in ALL if found.imported.split(".")[0] == "rlds2buf"]
 
 
 def test_the_rooms_have_no_cycle() -> None:
@@ -243,19 +189,6 @@ except rlds2buf.SourceNotFound:
     assert _output("-c", code) == "rlds2buf.errors rlds2buf.pipeline.conversion\n"
 
 
-LOADED = """
-import json, sys
-before = set(sys.modules)
-{code}
-print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr)
-"""
-
-
-def loaded_by(code: str) -> set[str]:
-    """The modules that are loaded when this code is run by a Python that has just started."""
-    return set(json.loads(_run("-c", LOADED.format(code=code)).stderr.splitlines()[-1]))
-
-
 def test_importing_the_package_loads_nothing_else() -> None:
     loaded = loaded_by("import rlds2buf")
     assert {name for name in loaded if not name.startswith(("typing", "_typing", "collections"))} == {
@@ -280,17 +213,4 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def _output(*arguments: str) -> str:
-    return _run(*arguments).stdout
-
-
-def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env=environment,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return run_python(*arguments).stdout

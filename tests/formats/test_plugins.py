@@ -20,7 +20,7 @@ from rlds2buf import Episode, SinkError, SourceError, SourceFormatError, open_so
 from rlds2buf.formats import plugins, registry
 from tests.cli.run import run
 from tests.data import ROOT, absent
-from tests.test_imports import loaded_by
+from tests.imports import loaded_by
 
 Capture = pytest.CaptureFixture[str]
 
