@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec, spec_of
@@ -236,54 +238,52 @@ def blocks_of(
     >>> list(blocks_of(episodes, rows=6))
     [<EpisodeBatch: 2 episodes, 5 steps>, <EpisodeBatch: 1 episodes, 9 steps>, <EpisodeBatch: 1 episodes, 1 steps>]
     """
-    waiting = _Waiting(rows, bytes)
+    parts: list[Episode | EpisodeBatch] = []
+    layout: Any = None
+    count = most = 0
     try:
         for item in items:
             if isinstance(item, EpisodeError):
-                yield from waiting.joined()
+                yield from _joined(parts)
+                parts, count = [], 0
                 yield item
-            else:
-                yield from waiting.before(item)
+                continue
+            found, steps = _layout(item), item.num_steps
+            if found != layout or count + steps > most:
+                yield from _joined(parts)
+                parts, count = [], 0
+                if found != layout:
+                    layout, most = found, min(rows, bytes // max(1, _row_bytes(item)))
+            parts.append(item)
+            count += steps
     except SourceError:
-        yield from waiting.joined()
+        yield from _joined(parts)
         raise
-    yield from waiting.joined()
+    yield from _joined(parts)
 
 
-class _Waiting:
-    """Episodes and batches of one layout that become one batch."""
-
-    def __init__(self, rows: int, bytes: int) -> None:
-        self._limits = (rows, bytes)
-        self._parts: list[Episode | EpisodeBatch] = []
-        self._layout: Any = None
-        self._sizes = (0, 0)
-
-    def before(self, part: Episode | EpisodeBatch) -> Iterator[EpisodeBatch]:
-        """What waited, if `part` does not go with it any more; `part` waits then."""
-        layout, size = _layout(part)
-        sizes = (part.num_steps, size)
-        sums = (self._sizes[0] + sizes[0], self._sizes[1] + sizes[1])
-        if layout != self._layout or sums[0] > self._limits[0] or sums[1] > self._limits[1]:
-            yield from self.joined()
-            self._layout, sums = layout, sizes
-        self._parts.append(part)
-        self._sizes = sums
-
-    def joined(self) -> Iterator[EpisodeBatch]:
-        """What waited, and nothing waits any more."""
-        parts, self._parts, self._sizes = self._parts, [], (0, 0)
-        if len(parts) == 1 and isinstance(parts[0], EpisodeBatch):
-            yield parts[0]
-        elif parts:
-            yield EpisodeBatch.of(parts)
+def _joined(parts: list[Episode | EpisodeBatch]) -> Iterator[EpisodeBatch]:
+    if len(parts) == 1 and isinstance(parts[0], EpisodeBatch):
+        yield parts[0]
+    elif parts:
+        yield EpisodeBatch.of(parts)
 
 
-def _layout(part: Episode | EpisodeBatch) -> tuple[Any, int]:
-    """What tells whether parts can be joined and keep what they are, and their bytes."""
-    found: list[Any] = [part.derived]
-    size = 0
-    for path, column in (part if isinstance(part, Episode) else part.rows).flatten():
-        found.append((path, column.dtype, column.shape[1:]))
-        size += column.nbytes
-    return found, size
+def _layout(part: Episode | EpisodeBatch) -> Any:
+    """What tells whether parts can be joined and keep what they are: fields, types and shapes, and flags derived."""
+    rows = part if isinstance(part, Episode) else part.rows
+    columns = (rows.observation, rows.action, rows.reward, rows.discount, rows.extras)
+    return part.derived, [_shapes(column) for column in columns]
+
+
+def _shapes(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape[1:]
+    if isinstance(value, dict):
+        return {name: _shapes(child) for name, child in value.items()}
+    return None if value is None else [_shapes(child) for child in value]
+
+
+def _row_bytes(part: Episode | EpisodeBatch) -> int:
+    rows = part if isinstance(part, Episode) else part.rows
+    return sum(column.nbytes for _, column in rows.flatten()) // rows.num_steps
