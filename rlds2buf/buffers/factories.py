@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from rlds2buf.buffers.buffer import Buffer
 from rlds2buf.buffers.contents.contents import Contents
+from rlds2buf.buffers.contents.fifo import FifoContents
 from rlds2buf.buffers.contents.reservoir import ReservoirContents, ReservoirSampler, log_slots
 from rlds2buf.buffers.disk.live_folder import LiveFolder, check_durability
 from rlds2buf.buffers.engine import Engine
@@ -480,7 +481,7 @@ def _make(
     remover: Any,
     sampler: Callable[[int], Sampler],
     *,
-    contents: Callable[[RowStore, Any, Any], Contents] = Contents,
+    contents: Callable[[RowStore, Any, Any], Contents] = FifoContents,
     units: Units,
     apart: bool = False,
     options: Mapping[str, Any] | None = None,

@@ -1,7 +1,8 @@
-"""What a buffer holds, and how rows come in and leave."""
+"""What a buffer holds, whatever leaves first."""
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,17 +10,16 @@ import numpy as np
 
 from rlds2buf.buffers.contents.draw_counts import Hits
 from rlds2buf.buffers.rows.block import Block
-from rlds2buf.buffers.rows.row_store import Allocator, RowStore, in_memory
+from rlds2buf.buffers.rows.row_store import Allocator, RowStore
 from rlds2buf.buffers.rows.step_ids import Mark, checked_marks
-from rlds2buf.buffers.select.removers import Fifo
-from rlds2buf.buffers.select.samplers import Sampler, item_slots
-from rlds2buf.core.row_flags import BREAK, CODE, CONTINUE, FINAL_ROW
+from rlds2buf.buffers.select.removers import Remover
+from rlds2buf.buffers.select.samplers import Sampler
 
 __all__ = ["Contents"]
 
 
-class Contents:
-    """Storage, remover and sampler kept in step, and the chains of explicit transitions.
+class Contents(abc.ABC):
+    """Storage, remover and sampler kept in step, and what is known of transitions that go on.
 
     Attributes:
         store, remover, sampler: the three.
@@ -29,7 +29,7 @@ class Contents:
         hits: how often items were sampled, where that is counted.
     """
 
-    def __init__(self, store: RowStore, remover: Fifo, sampler: Sampler) -> None:
+    def __init__(self, store: RowStore, remover: Remover, sampler: Sampler) -> None:
         self.store = store
         self.remover = remover
         self.sampler = sampler
@@ -70,83 +70,41 @@ class Contents:
         spans = store.spans(store.oldest, store.num_rows)
         return max((int(store.items[slots].max(initial=1)) for slots, _ in spans), default=1)
 
+    @abc.abstractmethod
     def add(self, block: Block, priorities: np.ndarray | None = None) -> np.ndarray:
         """Make room and store a block; returns the keys ``uint64`` of its items."""
-        store, remover = self.store, self.remover
-        whole = block
-        if len(block.flags) > remover.limit:
-            block = remover.fitting(block)
-        rows = len(block.flags)
-        if self.frozen:
-            self.relay(max(remover.limit if remover.unit == "rows" else 0, store.num_rows), in_memory)
-        store.expect(rows)
-        self.evict(remover.excess(store, self.sampler.count, block))
-        if store.num_rows + rows > store.slots:
-            self.relay(max(2 * store.slots, store.num_rows + rows))
-        skipped = len(whole.flags) - rows
-        if skipped:
-            store.newest += skipped
-            store.oldest = store.newest
-            self.sampler.evicted(np.zeros(0, np.int64), int(store.slot_of(store.oldest)))
-            self.evicted += whole.items - block.items
-        first = store.write(block.columns, block.flags, own=block.own, source=block.source)
-        if block.place is not None:
-            store.put("items", first, block.place)
-        remover.added(block)
-        if block.place is None:
-            self._join(first, block)
-        if block.items:
-            if priorities is not None:
-                priorities = priorities[-block.items :]
-            self.sampler.added(self._slots(first, block), priorities)
-        self.added += whole.items
-        if block.place is None and block.ends is None:
-            return np.arange(first - skipped, first - skipped + whole.items, dtype=np.uint64)
-        return (first - skipped + whole.starts).astype(np.uint64)
 
-    def evict(self, rows: int) -> None:
-        """Drop the oldest rows."""
-        if rows:
-            gone = self.store.evict(rows)
-            self.sampler.evicted(gone, int(self.store.slot_of(self.store.oldest)))
-            if self.hits is not None:
-                self.hits.left(gone)
-            self.evicted += len(gone)
-
+    @abc.abstractmethod
     def relay(self, slots: int, allocate: Allocator | None = None) -> None:
         """Move everything into that many slots."""
-        before = item_slots(self.store)
-        self.store.relay(slots, allocate=allocate)
-        self.sampler.moved(self.store, before)
-        if self.hits is not None:
-            self.hits.moved(before, item_slots(self.store), slots)
 
-    def refuse_resize(self, capacity: int) -> None:
-        """Raise if :meth:`resize` would."""
-
+    @abc.abstractmethod
     def resize(self, capacity: int) -> None:
-        """Take a new capacity, keeping the newest rows that fit."""
-        store, remover = self.store, self.remover
-        slots = capacity if remover.unit == "rows" else max(capacity, store.num_rows)
-        store.require_room(slots)
-        self.evict(remover.shrink(capacity, store, self.sampler.count))
-        slots = capacity if remover.unit == "rows" else max(capacity, store.num_rows)
-        self.relay(slots, in_memory if self.frozen else None)
+        """Take a new capacity, letting go of what does not fit."""
 
+    @abc.abstractmethod
     def clear(self) -> None:
         """Drop all rows."""
-        self.evict(self.store.num_rows)
-        self.remover.clear()
-        self.forget_open(self.waiting)
-        self.sampler.reset(self.store)
 
+    @abc.abstractmethod
+    def holds(self, keys: np.ndarray) -> np.ndarray:
+        """Which ``uint64`` keys are of transitions held."""
+
+    @abc.abstractmethod
     def keys_of(self, slots: np.ndarray) -> np.ndarray:
         """Keys ``uint64`` of rows in ``slots int64``."""
-        return self.store.key_of(slots)
 
+    @abc.abstractmethod
     def slots_of(self, keys: np.ndarray) -> np.ndarray:
         """Slots ``int64`` of ``uint64`` keys that are held."""
-        return np.asarray(self.store.slot_of(keys.astype(np.int64)))
+
+    @abc.abstractmethod
+    def check_valid(self) -> None:
+        """Assert that all agree; for tests."""
+
+    @abc.abstractmethod
+    def refuse_resize(self, capacity: int) -> None:
+        """Raise if :meth:`resize` would."""
 
     def items_of(self, slots: np.ndarray) -> np.ndarray:
         """Slots of the items that rows in ``slots int64`` belong to."""
@@ -154,6 +112,7 @@ class Contents:
             return slots
         return (slots + np.minimum(self.store.items[slots], 0)) % self.store.slots
 
+    @abc.abstractmethod
     def reseed(self, seed: np.random.SeedSequence) -> None:
         """Make choices of other numbers from now on, where any are made."""
 
@@ -175,60 +134,6 @@ class Contents:
             self.waiting.pop(source, None)
             self.marks.pop(source, None)
 
-    def check_valid(self) -> None:
-        """Assert that all agree; for tests."""
-        store, count, remover = self.store, self.sampler.count, self.remover
-        assert 0 <= store.num_rows <= store.slots
-        assert count == len(item_slots(store))
-        self.sampler.check_valid(store)
-        assert store.num_own <= store.num_rows
-        held = {"rows": store.num_rows, "episodes": len(remover.lengths)}.get(remover.unit, count)
-        if store.items is not None and remover.unit == "transitions":
-            held = self.num_transitions
-        assert held <= remover.limit
-
-    def holds(self, keys: np.ndarray) -> np.ndarray:
-        """Which ``uint64`` keys are of transitions held."""
-        store = self.store
-        inside = (keys >= np.uint64(store.oldest)) & (keys < np.uint64(store.newest))
-        slots = store.slot_of(keys[inside].astype(np.int64))
-        inside[inside] = (store.flags[slots] & CODE) != FINAL_ROW
-        return inside
-
-    def _slots(self, first: int, block: Block) -> np.ndarray:
-        """``[items] int64``: where the items of a block lie that was written from key `first` on."""
-        if block.place is None and block.ends is None:
-            return self.store.slots_from(first, block.items)
-        return self.store.slots_from(first, len(block.flags))[block.starts]
-
-    def _join(self, first: int, block: Block) -> None:
-        """Say what follows what, for transitions as items."""
-        if block.own is None:
-            self.forget_open([int(np.max(block.source))])  # an episode starts anew
-        elif len(block.flags) and block.consecutive:
-            self._chain(first, block)
-
-    def _chain(self, first: int, block: Block) -> None:
-        """Say for each new explicit transition, and the ones they continue, what follows."""
-        store = self.store
-        count = len(block.flags)
-        if isinstance(block.source, int):
-            # Of one source, each is followed by the next row; only the borders need a word.
-            self._continue(block.source, first, block, 0)
-            if int(block.flags[-1]) & CODE == CONTINUE:
-                self._leave_open(block.source, first + count - 1, block, count - 1)
-            return
-        goes_on = (block.flags & np.uint8(CODE | BREAK)) == CONTINUE
-        keys = np.arange(first, first + count)
-        store.flags[store.slot_of(keys[goes_on])] |= np.uint8(BREAK)  # until its successor comes
-        for source in np.unique(block.source):
-            rows = np.flatnonzero(block.source == source)
-            members, open_members = keys[rows], goes_on[rows]
-            self._continue(int(source), int(members[0]), block, int(rows[0]))
-            store.link(members[:-1][open_members[:-1]], members[1:][open_members[:-1]])
-            if open_members[-1]:
-                self._leave_open(int(source), int(members[-1]), block, int(rows[-1]))
-
     def _previous(self, source: int, block: Block, row: int) -> int | None:
         """The key of the source's newest transition, if that goes on with this row; nothing waits any more."""
         key = self.waiting.pop(source, None)
@@ -240,21 +145,3 @@ class Contents:
         self.waiting[source] = key
         if block.ids is not None:
             self.marks[source] = block.ids.at(row)
-
-    def _continue(self, source: int, key: int, block: Block, row: int) -> None:
-        """The source's newest transition, if it is still held and goes on with this row, is followed by it."""
-        previous = self._previous(source, block, row)
-        if previous is None or previous < self.store.oldest:
-            return
-        if key == previous + 1:
-            slot = self.store.slot_of(previous)
-            self.store.changing(slice(slot, slot + 1))
-            self.store.flags[slot] = int(self.store.flags[slot]) & ~BREAK
-        else:
-            self.store.link(np.array([previous]), np.array([key]))
-
-    def _leave_open(self, source: int, key: int, block: Block, row: int) -> None:
-        """The source's newest transition goes on, and its successor is not here yet."""
-        self._wait(source, key, block, row)
-        slot = self.store.slot_of(key)
-        self.store.flags[slot] = int(self.store.flags[slot]) | BREAK

@@ -73,7 +73,7 @@ class ReservoirContents(Contents):
     """
 
     def __init__(self, store: RowStore, remover: Reservoir, sampler: ReservoirSampler) -> None:
-        super().__init__(store, remover, sampler)  # type: ignore[arg-type]  # nothing here leaves in order
+        super().__init__(store, remover, sampler)
         self.choice = remover
         self.places = sampler
         store.add_column("keys")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,10 +15,28 @@ from rlds2buf.core.entries import Entries
 from rlds2buf.core.row_flags import CODE, FINAL_ROW
 from rlds2buf.errors import EpisodeError
 
-__all__ = ["UNITS", "Fifo", "Reservoir", "WholeFifo"]
+__all__ = ["UNITS", "Fifo", "Remover", "Reservoir", "WholeFifo"]
 
 UNITS = ("rows", "transitions", "episodes", "items")
 """What a capacity may count: stored rows, transitions, whole episodes, or items, whatever one is."""
+
+
+class Remover(Protocol):
+    """What a buffer needs of what decides who leaves.
+
+    Attributes:
+        limit: the capacity.
+        unit: what it counts.
+        lengths: rows of each whole episode held, oldest first, where those leave at once.
+    """
+
+    limit: int
+    unit: str
+    lengths: deque[int]
+
+    def refuse(self, block: Block) -> None: ...
+    def state(self) -> dict[str, Any]: ...
+    def restored(self, store: RowStore, state: Mapping[str, Any]) -> None: ...
 
 
 class Fifo:
