@@ -118,7 +118,7 @@ def open_source(
     budget = Budget(**{name: limit for name, limit in limits.items() if limit is not None})
     if "budget" in entry.takes:
         options["budget"] = budget
-    source: Source = cls(target, **options, **({"optional": absent} if absent else {}))
+    source = _made(cls, target, {**options, **({"optional": absent} if absent else {})})
     try:
         if absent:
             changes["drop"] = [name for name in changes["drop"] if name not in absent or _has(source.spec, name)]
@@ -126,6 +126,16 @@ def open_source(
     except BaseException:
         source.close()
         raise
+
+
+def _made(cls: type[Any], target: Any, options: dict[str, Any]) -> Source:
+    try:
+        made: Source = cls(target, **options)
+    except Rlds2bufError:
+        raise
+    except OSError as cause:  # what metadata name as a file may be no name that a system takes
+        raise SourceError(f"{target}: {cause.strerror or cause}") from cause
+    return made
 
 
 def open_mixture(

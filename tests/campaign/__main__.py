@@ -88,8 +88,11 @@ def show(options: argparse.Namespace, findings: Findings, seconds: float) -> Non
     for outcome, count in findings.outcomes.most_common():
         print(f"  {count:9,}  {outcome}")
     print(f"{len(findings.faults)} faults")
-    for fault in findings.faults[:50]:
-        print(f"  case {fault['case']}: {fault['fault']}")
+    alike: dict[str, list[int]] = {}
+    for fault in findings.faults:
+        alike.setdefault(fault["fault"], []).append(fault["case"])
+    for text, cases in alike.items():
+        print(f"  {len(cases)}, case {', '.join(map(str, cases[:5]))}: {text}")
     if findings.faults:
         print(f"again: scripts/campaign {options.kind} --seed {options.seed} --case {findings.faults[0]['case']}")
 

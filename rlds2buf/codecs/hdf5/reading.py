@@ -371,6 +371,8 @@ class Hdf5File:
 
     def value(self, dataset: Any) -> Any:
         """A whole small dataset: bytes for a string, a numpy scalar or array otherwise; None if it has no data."""
+        if not is_dataset(dataset):
+            raise SourceFormatError(f"{self.path}: {dataset.name} is a group, where a value belongs")
         value = None if dataset.shape is None else self.read(dataset)
         if isinstance(value, str):
             return value.encode()

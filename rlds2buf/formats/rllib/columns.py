@@ -97,6 +97,8 @@ def column_of(values: Any, name: str, depth: int = 0) -> nest.Nest:
     if isinstance(values, Mapping):
         return {str(key): column_of(child, f"{name}/{key}", depth + 1) for key, child in values.items()}
     refuse_packed(values, name)
+    if values is None or isinstance(values, bool | int | float | str):
+        raise SourceFormatError(f"{name}: one value, where a list with a value for each row belongs")
     if values and all(isinstance(value, Mapping) for value in values):
         keys = values[0].keys()
         if any(value.keys() != keys for value in values):

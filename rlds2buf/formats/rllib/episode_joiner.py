@@ -134,9 +134,9 @@ class EpisodeJoiner:
         after = columns.get("new_obs")
         if after is not None:
             final = nest.map_structure(lambda column: column[-1:], after)
-            if not nest.same_structure(final, fields["observation"]):
+            if not _alike(final, fields["observation"]):
                 raise SpecMismatch(
-                    "new_obs and obs differ in structure", source=piece.where, episode=index, rule="spec"
+                    "new_obs and obs differ in structure or shape", source=piece.where, episode=index, rule="spec"
                 )
         elif terminal:
             final = nest.map_structure(lambda column: np.zeros_like(column[:1]), fields["observation"])
@@ -207,6 +207,14 @@ def _names(columns: Mapping[str, nest.Nest], name: str, where: str) -> np.ndarra
     if not isinstance(column, np.ndarray) or column.ndim != 1:
         raise SourceFormatError(f"{where}: {name!r} should hold one number or text a step")
     return column
+
+
+def _alike(one: nest.Nest, other: nest.Nest) -> bool:
+    """Whether the columns of two nests can be joined."""
+    if not nest.same_structure(one, other):
+        return False
+    pairs = zip(nest.flatten(one), nest.flatten(other), strict=True)
+    return all(column.shape[1:] == beside.shape[1:] for (_, column), (_, beside) in pairs)
 
 
 def _metadata(columns: dict[str, nest.Nest], piece: _Piece) -> dict[str, Any]:

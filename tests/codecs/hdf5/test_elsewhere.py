@@ -392,3 +392,13 @@ def test_limits_that_are_none(tmp_path: Path, given: str, capsys: pytest.Capture
 def test_limits_that_are_none_in_python(tmp_path: Path, limits: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError), match=f"{next(iter(limits))} must be"):
         rlds2buf.open_source(d4rl(tmp_path / "a.hdf5"), **limits)
+
+
+def test_a_group_where_a_value_belongs(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_group("version")
+    with (
+        open_hdf5(tmp_path / "a.h5") as opened,
+        pytest.raises(SourceFormatError, match="/version is a group, where a value belongs"),
+    ):
+        opened.value(opened.root["version"])

@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 import pytest
 
+import rlds2buf
 from rlds2buf.codecs.tfrecord.frames import read_records
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import EmptyEpisode, SourceFormatError, SourceNotFound, SpecMismatch
@@ -481,3 +482,14 @@ def test_features_are_read_that_are_spelled_the_older_way(tmp_path):
     old = only(tmp_path / "old", episode(0, 4), older(rlds(STEPS)))
     for (path, one), (_, other) in zip(new.flatten(), old.flatten(), strict=True):
         assert np.array_equal(one, other) and one.dtype == other.dtype, path
+
+
+def test_a_shard_of_a_name_that_no_system_takes(tmp_path):
+    short = rlds2buf.Episode(observation=np.zeros(3), is_terminal=np.arange(3) == 2)
+    rlds2buf.convert([short], tmp_path / "set", to="rlds")
+    info = tmp_path / "set" / "dataset_info.json"
+    content = json.loads(info.read_text())
+    content["splits"][0]["filepathTemplate"] = "a" * 5000
+    info.write_text(json.dumps(content))
+    with pytest.raises(rlds2buf.SourceError, match="too long"):
+        rlds2buf.open_source(tmp_path / "set")

@@ -478,3 +478,28 @@ def test_damage(tmp_path: Path, kind: str) -> None:
         except Rlds2bufError:
             refused += 1
     assert refused > 60
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("obs", {"x": 1}, "where a list with a value for each row belongs"),
+        ("new_obs", [[[0.5]]] * 6, "differ in structure"),
+    ],
+)
+def test_columns_that_are_none(name: str, value: Any, said: str, tmp_path: Path) -> None:
+    columns: dict[str, Any] = {
+        "type": "SampleBatch",
+        "obs": [[0.5, 1.0]] * 6,
+        "new_obs": [[0.5, 1.0]] * 6,
+        "actions": [0, 1] * 3,
+        "rewards": [1.0] * 6,
+        "terminateds": [False, False, True] * 2,
+        "truncateds": [False] * 6,
+        "eps_id": [7, 7, 7, 8, 8, 8],
+        name: value,
+    }
+    path = tmp_path / "batches.json"
+    path.write_text(json.dumps(columns) + "\n")
+    with pytest.raises((SourceFormatError, SpecMismatch), match=said):
+        list(open_source(path))
