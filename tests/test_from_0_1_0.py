@@ -64,6 +64,11 @@ def test_a_saved_buffer_goes_on(name: str, folder: Path) -> None:
     np.testing.assert_array_equal(again.keys(), buffer.keys())
 
 
+def test_a_checkpoint_of_reverb(folder: Path) -> None:
+    with rlds2buf.open_source("checkpoint") as source:
+        assert source.num_episodes == sum(episode.num_transitions for episode in source) == 52
+
+
 def test_a_multi_agent_buffer(folder: Path) -> None:
     buffer = rlds2buf.load_buffer("multi_agent")
     assert {name: len(part) > 0 for name, part in buffer.policies.items()} == {"a": True, "b": True}

@@ -241,7 +241,7 @@ class Engine:
 
     # -- what goes out ----------------------------------------------------------------------------
 
-    @named_well()
+    @named_well("")
     def request(
         self,
         *,

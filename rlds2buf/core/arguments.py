@@ -91,10 +91,11 @@ def guess(wrong: str, known: Iterable[str], others: Mapping[str, str] | None = N
     return f"did you mean {near}? Known: {every}" if near else f"known: {every}"
 
 
-def named_well(**others: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+def named_well(called: str | None = None, /, **others: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """A decorator: what is called with an unknown keyword says which one may be meant.
 
     Args:
+        called: how messages call the function; its own name unless given, nothing if it is ``""``.
         others: names of other libraries, to the name here.
 
     >>> @named_well(size="capacity")
@@ -106,8 +107,8 @@ def named_well(**others: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
         known = [name for name in inspect.signature(function).parameters if name != "self"]
-        own = function.__name__
-        what = "there is no argument" if own.startswith("_") else f"{own}() takes no"
+        own = function.__name__ if called is None else called
+        what = f"{own}() takes no" if own else "there is no argument"
 
         @functools.wraps(function)
         def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:

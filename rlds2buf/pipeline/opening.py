@@ -128,14 +128,13 @@ def open_source(
         raise
 
 
-def _made(cls: type[Any], target: Any, options: dict[str, Any]) -> Source:
+def _made(cls: Callable[..., Source], target: Any, options: dict[str, Any]) -> Source:
     try:
-        made: Source = cls(target, **options)
+        return cls(target, **options)
     except Rlds2bufError:
         raise
     except OSError as cause:  # what metadata name as a file may be no name that a system takes
         raise SourceError(f"{target}: {cause.strerror or cause}") from cause
-    return made
 
 
 def open_mixture(

@@ -44,6 +44,7 @@ def validate(
             behind that point can be.
         ValueError, TypeError: `limit` is negative, or options were given for a Source that is open.
 
+    >>> from rlds2buf.core.episode import Episode
     >>> flags = {"is_first": [True, False], "is_last": [False, False], "is_terminal": [False, False]}
     >>> report = validate([Episode(observation=[1.0, 2.0], **flags)])
     >>> report.ok, report.issues[0].message, dict(report.counts)
