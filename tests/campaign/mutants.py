@@ -96,7 +96,7 @@ class Mutants:
                 source.details(), source.facts(), source.spec, source.num_episodes
                 for item in source.read():
                     if isinstance(item, Episode):
-                        [np.asarray(column).sum() for _, column in item.flatten() if column.dtype != object]
+                        [np.asarray(column).tobytes() for _, column in item.flatten() if column.dtype != object]
                 rlds2buf.validate(source, max_details=2)
             if name == "buffer":
                 buffer = rlds2buf.load_buffer(path, seed=0)
