@@ -71,7 +71,7 @@ class Soak:
 
     def _converted(self, rng: random.Random, place: Path) -> None:
         kind, target = rng.choice(KINDS), place / "out-v0"
-        report = convert(str(self._set), str(target), to=kind, **OPTIONS[kind])
+        report = convert(str(self._set), str(target), to=kind, sink_options=OPTIONS[kind])
         assert report.episodes == report.read == len(self._data)
         with rlds2buf.open_source(target) as source:
             assert sum(episode.num_steps for episode in source) == report.steps
