@@ -33,7 +33,7 @@ def parse_dtype(name: Any) -> np.dtype:
     try:
         if match is None or (match[2] and match[1] in _OF_ANY_LENGTH and int(match[2]) > _MOST_LETTERS):
             raise ValueError(f"{repr(name)[:80]} is no numpy type")
-        return np.dtype(name)
+        return np.dtype(name.replace("a", "S", 1) if match[1] == "a" else name)  # numpy 2 warns of the old letter
     except (TypeError, SystemError) as cause:
         raise ValueError(f"{name!r} is no numpy type") from cause
 

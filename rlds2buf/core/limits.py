@@ -122,8 +122,9 @@ def _bound(field: FieldSpec, limit: Any) -> np.ndarray | None:
         return None
     if bound.shape not in ((), field.shape):
         return None
-    # Compared as the column has them: 0.1 in float32 is above 0.1.
-    return bound.astype(field.dtype) if field.dtype.kind == "f" else bound
+    # Compared as the column has them: 0.1 in float32 is above 0.1.  A limit beyond all its values is infinite there.
+    with np.errstate(over="ignore"):
+        return bound.astype(field.dtype) if field.dtype.kind == "f" else bound
 
 
 def _numbers(values: Any) -> np.ndarray | None:

@@ -88,6 +88,13 @@ class Layout:
             self.following = self._nest("next_observations", following)
             if _shapes(self.following) != _shapes(self.fields["observation"]):
                 raise SourceFormatError(f"{name}: next_observations and observations differ in shape or names")
+            pairs = zip(nest.flatten(self.following), nest.flatten(self.fields["observation"]), strict=True)
+            for (_, after), (_, before) in pairs:
+                if not np.can_cast(after.spec.dtype, before.spec.dtype, "same_kind"):
+                    raise SourceFormatError(
+                        f"{name}: next_observations are {after.spec.dtype} and observations {before.spec.dtype}, "
+                        "which can't hold them"
+                    )
 
     def spec(self) -> StepSpec:
         """The steps' spec; the discount is ours, float32."""

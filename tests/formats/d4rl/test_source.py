@@ -551,3 +551,15 @@ def test_a_name_that_is_no_text(tmp_path):
         file[b"\xff"] = np.zeros(3)
     with pytest.raises(SourceFormatError, match=r"a name in it is no text: b'\\xff'"):
         D4rlHdf5Source(path)
+
+
+def test_next_observations_of_another_kind_are_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file["observations"] = np.zeros((4, 3), np.float32)
+        file["next_observations"] = np.zeros((4, 3), np.complex64)
+        file["actions"] = np.zeros((4, 2), np.float32)
+        file["rewards"] = np.zeros(4, np.float32)
+        file["terminals"] = np.array([0, 0, 0, 1], bool)
+        file["timeouts"] = np.zeros(4, bool)
+    with pytest.raises(SourceFormatError, match="next_observations are complex64 and observations float32"):
+        D4rlHdf5Source(tmp_path / "a.hdf5")
