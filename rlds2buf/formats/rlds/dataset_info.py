@@ -295,4 +295,6 @@ def _file_name(template: str, values: Mapping[str, str], index: int | str, count
         name = name.replace(f"{{{key}}}", value)
     if re.search(r"\{\w+\}", name):
         raise ValueError(f"the filepathTemplate {template!r} has unknown parts")
+    if name.startswith("/") or ".." in name.split("/") or name in ("", "."):  # metadata come with data from anywhere
+        raise ValueError(f"the filepathTemplate {template!r} names no files in the dataset's folder")
     return name

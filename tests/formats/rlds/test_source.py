@@ -484,6 +484,19 @@ def test_features_are_read_that_are_spelled_the_older_way(tmp_path):
         assert np.array_equal(one, other) and one.dtype == other.dtype, path
 
 
+@pytest.mark.parametrize("template", ["/etc/{DATASET}", "../{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}", ".."])
+@pytest.mark.parametrize("lengths", [["1"], []])
+def test_shards_outside_of_the_folder_are_refused(template, lengths, tmp_path):
+    short = rlds2buf.Episode(observation=np.zeros(3), is_terminal=np.arange(3) == 2)
+    rlds2buf.convert([short], tmp_path / "set", to="rlds")
+    info = tmp_path / "set" / "dataset_info.json"
+    content = json.loads(info.read_text())
+    content["splits"][0].update(filepathTemplate=template, shardLengths=lengths)
+    info.write_text(json.dumps(content))
+    with pytest.raises(SourceFormatError, match="names no files in the dataset's folder"):
+        rlds2buf.open_source(tmp_path / "set")
+
+
 def test_a_shard_of_a_name_that_no_system_takes(tmp_path):
     short = rlds2buf.Episode(observation=np.zeros(3), is_terminal=np.arange(3) == 2)
     rlds2buf.convert([short], tmp_path / "set", to="rlds")
