@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -53,10 +54,50 @@ def create_hdf5(path: Path) -> Iterator[Hdf5Writer]:
     """
     h5py = find_h5py()
     try:
-        with h5py.File(path, "w") as file:
-            yield Hdf5Writer(file, h5py)
+        with _Output(path) as output:
+            with h5py.File(output, "w") as file:
+                yield Hdf5Writer(file, h5py)
+            output.check()
     except (OSError, RuntimeError) as cause:
         raise SinkError(f"{path}: {what_is_said(cause)}") from cause
+
+
+class _Output(io.FileIO):
+    """A file for HDF5's library to write, which never hears that it can't be written.
+
+    Told so it can neither close the file nor forget it, and ends the process with a signal when it tries again at
+    exit.  So the first error is kept, what comes after it is dropped, and :meth:`check` raises.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "w+")
+        self._error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        done = 0
+        try:
+            while self._error is None and done < len(view):
+                done += super().write(view[done:])
+        except OSError as error:
+            self._error = error
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self._error = self._error or error
+            return 0
+
+    def flush(self) -> None:
+        if not self.closed:
+            super().flush()
+
+    def check(self) -> None:
+        """Raise the first error there was."""
+        if self._error is not None:
+            raise self._error
 
 
 class Hdf5Writer:
