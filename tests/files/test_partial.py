@@ -17,6 +17,7 @@ import pytest
 
 from rlds2buf import SnapshotCorrupt, SnapshotError, SnapshotExists
 from rlds2buf.files.partial import PartialFolder
+from tests.data import absent
 
 
 def made(target: Path, text: str, **options: bool) -> PartialFolder:
@@ -334,7 +335,7 @@ def test_killed_before_it_had_begun(tmp_path: Path, left: list[str]) -> None:
 
 def test_another_users_part_is_left_alone(tmp_path: Path) -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root gives files away")
+        absent("root, who alone gives files away")
     part = made(tmp_path / "it", "one")
     part.write_journal({"reached": 1})
     part.close(keep=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.data import ROOT
+from tests.data import ROOT, absent
 
 # Root may write everywhere; without its capabilities it is a user like others.
 _AS_USER = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
@@ -30,7 +30,7 @@ print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.value
 def installed() -> Iterator[Path]:
     """A folder with a copy of the package and a home, which their user can read and not write."""
     if _AS_USER and shutil.which("setpriv") is None:
-        pytest.skip("root without setpriv can write everywhere")
+        absent("setpriv, without which root can write everywhere")
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         package = Path(folder, "site", "rlds2buf")
