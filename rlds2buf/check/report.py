@@ -18,6 +18,7 @@ from rlds2buf.check.values import (
 )
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.limits import Limits
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, FilteredOut
@@ -134,6 +135,15 @@ class Checker:
             )
             for fault in faults
         ]
+
+    def check_batch(self, batch: EpisodeBatch) -> dict[int, list[Issue]]:
+        """The findings on the episodes of a batch, the same that :meth:`check` has on one after the other.
+
+        Returns:
+            Position in the batch to findings, in order; only of episodes that have any.
+        """
+        found = ((i, self.check(episode)) for i, episode in enumerate(batch))
+        return {i: issues for i, issues in found if issues}
 
     def _spec_faults(self, columns: list[tuple[nest.Path, Any]]) -> list[Fault]:
         # Episodes of one source nearly always look like the one before, so compare with that first.
