@@ -10,6 +10,7 @@ import numpy as np
 from rlds2buf.core import nest, shown
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import DATA_FIELDS, STEP_FIELDS
+from rlds2buf.core.records import Records
 from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 from rlds2buf.errors import EmptyEpisode, SpecMismatch
 
@@ -29,9 +30,10 @@ class EpisodeBatch:
         index: ``[E] int64``, each episode's number in its source; by default they go on from that of `rows`.
         metadata: what is known of each episode beside what they share, E of them; None if nothing is.
         derived: names of the flags that were not logged, so that every episode derived its own.
+        records: what the episodes were read from, E of them, where a sink can take them as they are.
 
     Attributes:
-        rows, starts, placeholder, metadata, derived: as given.
+        rows, starts, placeholder, metadata, derived, records: as given.
         index: ``[E] int64``; None where no numbers are known.
 
     Raises:
@@ -44,7 +46,7 @@ class EpisodeBatch:
     (<EpisodeBatch: 2 episodes, 5 steps>, [3, 2])
     """
 
-    __slots__ = ("derived", "index", "metadata", "placeholder", "rows", "starts")
+    __slots__ = ("derived", "index", "metadata", "placeholder", "records", "rows", "starts")
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class EpisodeBatch:
         index: np.ndarray | None = None,
         metadata: Sequence[Mapping[str, Any]] | None = None,
         derived: Iterable[str] = (),
+        records: Records | None = None,
     ) -> None:
         self.rows = rows
         self.starts = np.asarray(starts, np.int64)
@@ -67,7 +70,8 @@ class EpisodeBatch:
         self.index = None if index is None else np.asarray(index, np.int64)
         self.metadata = metadata
         self.derived = frozenset(derived)
-        for name in ("placeholder", "index", "metadata"):
+        self.records = records
+        for name in ("placeholder", "index", "metadata", "records"):
             given = getattr(self, name)
             if given is not None and len(given) != len(self.starts):
                 message = f"a batch of {len(self.starts)} episodes has {len(given)} entries of `{name}`"
