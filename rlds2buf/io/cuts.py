@@ -58,7 +58,9 @@ def cut(
     >>> cuts.first.tolist(), cuts.lengths.tolist(), cuts.terminated.tolist(), cuts.open_tail
     ([0, 3, 5], [4, 2, 2], [True, False, False], True)
     """
-    ends = np.union1d(terminals, timeouts).astype(np.int64)
+    ends = np.concatenate([terminals, timeouts]).astype(np.int64)
+    ends.sort(kind="stable")  # which merges two that ascend
+    ends = ends[np.diff(ends, prepend=-1) > 0]
     flagged_tail = count == 0 or (len(ends) > 0 and ends[-1] == count - 1)
     if not flagged_tail:
         ends = np.append(ends, count - 1)
@@ -68,7 +70,8 @@ def cut(
     if max_episode_steps is not None and len(ends):
         open_tail = open_tail and bool(rows[-1] % max_episode_steps)
         first, rows = _limit(first, rows, max_episode_steps)
-    terminated = np.isin(first + rows - 1, terminals)
+    last = first + rows - 1
+    terminated = np.searchsorted(terminals, last, "right") > np.searchsorted(terminals, last)
     added = np.ones(len(first), np.int64) if has_next else terminated.astype(np.int64)
     return Cuts(first, rows, terminated, added, open_tail)
 

@@ -241,21 +241,24 @@ class Hdf5File:
         """
         if dataset.shape is None:
             return
+        kept = dataset.id.get_create_plist()
+        most = _MOST_COMPRESSION if kept.get_nfilters() else 1
+        is_elsewhere = kept.get_external_count() or dataset.is_virtual
         size = dataset.size * dataset.dtype.itemsize
+        if not is_elsewhere and size <= min(self._size * most + _SLACK, self.budget.max_bytes):
+            return
         claim = f"{self.path}: {dataset.name} claims {dataset.dtype}{list(dataset.shape)}"
-        if dataset.external or dataset.is_virtual:
+        if is_elsewhere:
             stored = self._stored_elsewhere(dataset, set())
             if dataset.external and size > stored:
                 raise SourceFormatError(f"{claim}, more than the {stored:,} bytes that its files hold")
             self.budget.check_bytes(size - stored * _MOST_COMPRESSION, f"{claim}, which")
             return
-        filters = dataset.id.get_create_plist().get_nfilters()
-        most = _MOST_COMPRESSION if filters else 1
         if size > self._size * most + _SLACK:
             held = os.path.getsize(dataset.file.filename)  # another one, if a link leads there
             if size > held * most + _SLACK:
                 raise SourceFormatError(f"{claim}, more than the file of {held:,} bytes can hold")
-        if size > self.budget.max_bytes and filters:
+        if size > self.budget.max_bytes and most > 1:
             stored = dataset.id.get_storage_size()
             self.budget.check_bytes(size - stored * _MOST_COMPRESSION, f"{claim}, which")
             chunk = int(np.prod(dataset.chunks, dtype=object)) * dataset.dtype.itemsize

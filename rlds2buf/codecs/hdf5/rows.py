@@ -1,14 +1,13 @@
 """The rows of one HDF5 dataset, read forward in blocks.
 
 Two readers with one interface.  :class:`LibraryRows` goes through h5py and decompresses each chunk
-once.  :class:`RawRows` is for datasets that lie in the file as plain bytes: it has the kernel put
-rows where they belong, with gaps for rows that the file does not hold, in one copy.
+once.  :class:`RawRows` is for datasets that lie in the file as plain bytes, which the kernel copies where
+they belong.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,8 @@ from rlds2buf.errors import SourceFormatError
 
 __all__ = ["LibraryRows", "RawRows", "native_dtype", "rows_of"]
 
-Piece = tuple[int, int]
-"""Where `length` consecutive rows go in an output: ``(first output row, length)``."""
-
-_MAX_PIECES = 1024
-"""Linux's IOV_MAX: so many buffers may one system call fill."""
+_NEAR = 1 << 14
+"""Rows this many bytes apart are picked out of all those between them: a system call for each takes longer."""
 
 _MAX_STEP_BYTES = 1 << 28
 """No more than this is read for the sake of whole chunks."""
@@ -67,17 +63,13 @@ class LibraryRows:
         self._low = self._high = 0
         self._held = np.empty((0, *self.shape), self.dtype)
 
-    def fill(self, out: np.ndarray, start: int, pieces: Sequence[Piece]) -> None:
-        """Copy consecutive rows from `start` on into ``out``, piece after piece.
+    def fill(self, out: np.ndarray, start: int) -> None:
+        """Copy consecutive rows from `start` on into ``out``, as many as it has.
 
         Raises:
             SourceFormatError: the file's bytes can't be read or decompressed.
         """
-        rows = self.read(start, start + sum(length for _, length in pieces))
-        done = 0
-        for first, length in pieces:
-            out[first : first + length] = rows[done : done + length]
-            done += length
+        out[:] = self.read(start, start + len(out))
 
     def at(self, rows: np.ndarray) -> np.ndarray:
         """The rows numbered by ``rows``, an ascending ``[K] int64``, as ``[K, ...]``."""
@@ -120,32 +112,28 @@ class RawRows:
         self.shape: tuple[int, ...] = () if squeeze else dataset.shape[1:]
         self._row_bytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
-    def fill(self, out: np.ndarray, start: int, pieces: Sequence[Piece]) -> None:
-        """As :meth:`LibraryRows.fill`."""
-        for i in range(0, len(pieces), _MAX_PIECES):
-            some = pieces[i : i + _MAX_PIECES]
-            rows = sum(length for _, length in some)
-            self._scatter([out[first : first + length] for first, length in some], start, rows)
-            start += rows
+    def fill(self, out: np.ndarray, start: int) -> None:
+        """As :meth:`LibraryRows.fill`; `out` is contiguous."""
+        left: Any = out.reshape(-1).view(np.uint8).data
+        at = self._offset + start * self._row_bytes
+        while left:  # a call stops after 2 GiB, and at the end of the file
+            done = os.preadv(self._descriptor, [left], at)
+            if not done:
+                raise SourceFormatError(f"{self._name}: the file became shorter while it was read")
+            left, at = left[done:], at + done
 
     def at(self, rows: np.ndarray) -> np.ndarray:
         """As :meth:`LibraryRows.at`."""
+        span = int(rows[-1] - rows[0]) + 1 if len(rows) else 0
+        if span * self._row_bytes <= len(rows) * _NEAR:
+            between = np.empty((span, *self.shape), self.dtype)
+            if span:
+                self.fill(between, int(rows[0]))
+            return between.take(rows - rows[:1], axis=0)
         out = np.empty((len(rows), *self.shape), self.dtype)
         for i, row in enumerate(rows.tolist()):
-            self._scatter([out[i : i + 1]], row, 1)
+            self.fill(out[i : i + 1], row)
         return out
-
-    def _scatter(self, parts: list[Any], start: int, rows: int) -> None:
-        at = self._offset + start * self._row_bytes
-        if os.preadv(self._descriptor, parts, at) == rows * self._row_bytes:
-            return
-        for part in parts:  # a call stops after 2 GiB, and at the end of the file
-            left = memoryview(part.reshape(-1).view(np.uint8))
-            while left:
-                done = os.preadv(self._descriptor, [left], at)
-                if not done:
-                    raise SourceFormatError(f"{self._name}: the file became shorter while it was read")
-                left, at = left[done:], at + done
 
 
 def rows_of(file: Hdf5File, dataset: Any, *, squeeze: bool = False) -> LibraryRows | RawRows:

@@ -17,7 +17,7 @@ from rlds2buf.errors import SourceFormatError
 __all__ = ["REQUIRED", "Column", "Layout", "flagged_rows"]
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
-_ROLES = (*REQUIRED, "next_observations", "infos", "metadata")
+_FIELDS = (*REQUIRED, "next_observations", "infos")
 _FLAG_ROWS = 1 << 20
 
 
@@ -53,6 +53,7 @@ class Layout:
         fields: ``observation``, ``action``, ``reward`` and ``extras`` as nests of :class:`Column`.
         following: ``next_observations`` as a nest of :class:`Column` like the observation's, or None.
         flags: ``terminals`` and, where there is one, ``timeouts``.
+        has_metadata: whether it holds ``metadata``.
         ignored: names in the file that are no step field, nor metadata.
 
     Raises:
@@ -63,43 +64,49 @@ class Layout:
         self._name = name
         self._file = file
         check_names(file, name)
-        missing = [f"`{want}`" for want in REQUIRED if file.get(want) is None]
+        held = {key: file.get(key) for key in (*_FIELDS, timeouts)}
+        missing = [f"`{want}`" for want in REQUIRED if held.get(want) is None]
         if missing:
-            held = ", ".join(sorted(file)) or "nothing"
-            raise SourceFormatError(f"{name}: a D4RL file needs {', '.join(missing)}; it holds {held}")
-        self.count = self._length("rewards", file.get("rewards"))
+            there = ", ".join(sorted(file)) or "nothing"
+            raise SourceFormatError(f"{name}: a D4RL file needs {', '.join(missing)}; it holds {there}")
+        self.count = self._length("rewards", held["rewards"])
         flags = {"terminals": "terminals", "timeouts": timeouts}
-        found = {flag: (key, file.get(key)) for flag, key in flags.items()}
+        found = {flag: (key, held.get(key)) for flag, key in flags.items()}
         self.flags = {flag: self._number(key, item) for flag, (key, item) in found.items() if item is not None}
-        others = [key for key in file if key not in (*_ROLES, timeouts)]
-        extras = [key for key in others if _has_rows(file.get(key), self.count)]
+        others = [key for key in file if key not in (*_FIELDS, "metadata", timeouts)]
+        held.update((key, file.get(key)) for key in others)
+        extras = [key for key in others if _has_rows(held[key], self.count)]
         self.ignored = sorted(set(others) - set(extras))
-        if file.get("infos") is not None:
+        if held.get("infos") is not None:
             (extras if infos else self.ignored).append("infos")
+        self.has_metadata = "metadata" in list(file)
         self.fields: dict[str, Any] = {
-            "observation": self._nest("observations", file.get("observations")),
-            "action": self._nest("actions", file.get("actions")),
-            "reward": self._number("rewards", file.get("rewards")),
-            "extras": {key: self._nest(key, file.get(key)) for key in extras},
+            "observation": self._nest("observations", held["observations"]),
+            "action": self._nest("actions", held["actions"]),
+            "reward": self._number("rewards", held["rewards"]),
+            "extras": {key: self._nest(key, held[key]) for key in extras},
         }
         self.following: nest.Nest = None
-        following = file.get("next_observations")
-        if following is not None:
-            self.following = self._nest("next_observations", following)
-            if _shapes(self.following) != _shapes(self.fields["observation"]):
-                raise SourceFormatError(f"{name}: next_observations and observations differ in shape or names")
-            pairs = zip(nest.flatten(self.following), nest.flatten(self.fields["observation"]), strict=True)
-            for (_, after), (_, before) in pairs:
-                if not np.can_cast(after.spec.dtype, before.spec.dtype, "same_kind"):
-                    raise SourceFormatError(
-                        f"{name}: next_observations are {after.spec.dtype} and observations {before.spec.dtype}, "
-                        "which can't hold them"
-                    )
+        if held.get("next_observations") is not None:
+            self.following = self._nest("next_observations", held["next_observations"])
+            self._check_following(name)
 
     def spec(self) -> StepSpec:
         """The steps' spec; the discount is ours, float32."""
         fields = nest.map_structure(lambda column: column.spec, self.fields)
         return StepSpec(discount=FieldSpec((), np.dtype(np.float32)), **fields)
+
+    def _check_following(self, name: str) -> None:
+        """Raise unless ``next_observations`` can take the observations' place."""
+        if _shapes(self.following) != _shapes(self.fields["observation"]):
+            raise SourceFormatError(f"{name}: next_observations and observations differ in shape or names")
+        pairs = zip(nest.flatten(self.following), nest.flatten(self.fields["observation"]), strict=True)
+        for (_, after), (_, before) in pairs:
+            if not np.can_cast(after.spec.dtype, before.spec.dtype, "same_kind"):
+                raise SourceFormatError(
+                    f"{name}: next_observations are {after.spec.dtype} and observations {before.spec.dtype}, "
+                    "which can't hold them"
+                )
 
     def _nest(self, key: str, group: Any) -> nest.Nest:
         found = self._file.tree(group, f"{self._name}: {key}")

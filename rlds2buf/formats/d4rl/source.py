@@ -11,23 +11,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlds2buf.codecs.hdf5.reading import Hdf5File, describe_value, open_hdf5
-from rlds2buf.codecs.hdf5.rows import LibraryRows, RawRows, rows_of
 from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
-from rlds2buf.core.row_flags import OPEN_TAIL, PLACEHOLDER_FINAL_ROW
+from rlds2buf.core.row_flags import OPEN_TAIL
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import EpisodeError, SourceFormatError
+from rlds2buf.errors import EpisodeError, SourceError, SourceFormatError
 from rlds2buf.files.fingerprint import fingerprint_files
+from rlds2buf.formats.d4rl.block_reader import BlockReader
 from rlds2buf.formats.d4rl.layout import Layout, flagged_rows
 from rlds2buf.io.cuts import Cuts, cut
 from rlds2buf.io.source import Source
 
 __all__ = ["D4rlHdf5Source"]
-
-_BLOCK_BYTES = 2_000_000
-"""What is read at a time: enough to make calls few, little enough to stay in a processor's cache."""
 
 
 class D4rlHdf5Source(Source):
@@ -130,8 +127,10 @@ class D4rlHdf5Source(Source):
             self._spec = layout.spec()
             self._rows = layout.count
             self._ignored = layout.ignored
+            self._has_metadata = layout.has_metadata
             self._has_next = layout.following is not None
             self._has_timeouts = "timeouts" in layout.flags
+            self._cuts = self._find_cuts(file, layout)
 
     @property
     def spec(self) -> StepSpec:
@@ -145,45 +144,43 @@ class D4rlHdf5Source(Source):
     def num_steps(self) -> int:
         return int(self._cuts.lengths.sum())
 
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
-        for columns, first, lowers, uppers in self._blocks(start, stop, _BLOCK_BYTES // max(1, self._spec.row_bytes)):
-            for i, (low, high) in enumerate(zip(lowers.tolist(), uppers.tolist(), strict=True)):
-                yield self._episode(columns, first + i, low, high)
-
     def read_batches(
         self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
     ) -> Iterator[EpisodeBatch | EpisodeError]:
         cuts = self._cuts
-        rows = min(rows, bytes // max(1, self._spec.row_bytes))
-        for columns, first, lowers, _ in self._blocks(start, stop, rows):
-            behind = first + len(lowers)
-            metadata: list[dict[str, Any]] | None = None
-            if cuts.open_tail and behind == len(cuts):
-                metadata = [{} for _ in range(len(lowers) - 1)] + [{OPEN_TAIL: True}]
-            placeholder = None if self._has_next else cuts.terminated[first:behind]
-            joined = Episode(**columns, metadata=self._metadata, source=self.name, index=first)
-            yield EpisodeBatch(joined, lowers, placeholder, metadata=metadata)
-
-    def _blocks(
-        self, start: int, stop: int | None, block_rows: int
-    ) -> Iterator[tuple[dict[str, Any], int, np.ndarray, np.ndarray]]:
-        """Whole episodes in blocks: columns, the first one's number, and where each begins and ends."""
-        cuts = self._cuts
+        row_bytes = max(1, self._spec.row_bytes)
+        rows = min(rows, bytes // row_bytes, self._budget.max_bytes // row_bytes)
+        ends = np.cumsum(cuts.lengths)
         stop = len(cuts) if stop is None else min(stop, len(cuts))
-        block_rows = max(1, min(block_rows, self._budget.max_bytes // max(1, self._spec.row_bytes)))
-        ends = cuts.first + cuts.rows
         with self._open() as file:
             layout = Layout(file, self.name, infos=self._infos, timeouts=self._timeouts)
             if layout.count != self._rows:
                 raise SourceFormatError(f"{self.name}: the file changed, from {self._rows} to {layout.count} rows")
-            columns = {"fields": layout.fields, "following": layout.following or {}}
-            readers = nest.map_structure(lambda column: rows_of(file, column.dataset, squeeze=column.squeeze), columns)
+            reader = BlockReader(file, layout, cuts, reward_shift=self._reward_shift, row_bytes=row_bytes)
             while start < stop:
-                upto = int(np.searchsorted(ends, cuts.first[start] + block_rows, "right"))
-                upto = min(max(upto, start + 1), stop)
-                self._claim(file, layout, start, upto)
-                yield self._block(readers, start, upto)
+                most = int(ends[start] - cuts.lengths[start]) + rows
+                upto = min(max(int(np.searchsorted(ends, most, "right")), start + 1), stop)
+                yield from self._blocks(reader, start, upto)
                 start = upto
+
+    def _blocks(self, reader: BlockReader, start: int, stop: int) -> Iterator[EpisodeBatch]:
+        """Episodes ``start`` up to (not with) ``stop`` as a batch; in parts, up to the rows that can't be read."""
+        try:
+            columns, lowers = reader.read(start, stop)
+        except SourceError:
+            if stop - start == 1:
+                raise
+            middle = (start + stop) // 2
+            yield from self._blocks(reader, start, middle)
+            yield from self._blocks(reader, middle, stop)
+            return
+        cuts = self._cuts
+        metadata: list[dict[str, Any]] | None = None
+        if cuts.open_tail and stop == len(cuts):
+            metadata = [{}] * (stop - start - 1) + [{OPEN_TAIL: True}]
+        placeholder = None if self._has_next else cuts.terminated[start:stop]
+        rows = Episode(**columns, metadata=self._metadata, source=self.name, index=start)
+        yield EpisodeBatch(rows, lowers, placeholder, metadata=metadata)
 
     def details(self) -> dict[str, Any]:
         cuts = self._cuts
@@ -211,99 +208,26 @@ class D4rlHdf5Source(Source):
         options = f"{self._max_episode_steps},{self._reward_shift},{self._infos}"
         return f"{self.format}:{fingerprint_files([self.path])}:{options}"
 
-    @functools.cached_property
-    def _cuts(self) -> Cuts:
-        with self._open() as file:
-            flags = Layout(file, self.name, infos=False, timeouts=self._timeouts).flags
-            names = {"terminals": "terminals", "timeouts": self._timeouts}
-            found = {
-                name: flagged_rows(file, column, f"{self.name}: `{names[name]}`") for name, column in flags.items()
-            }
-        none = np.empty(0, np.int64)
+    def _find_cuts(self, file: Hdf5File, layout: Layout) -> Cuts:
+        names = {"terminals": "terminals", "timeouts": self._timeouts}
+        found = {
+            flag: flagged_rows(file, column, f"{self.name}: `{names[flag]}`") for flag, column in layout.flags.items()
+        }
         return cut(
-            self._rows,
+            layout.count,
             found["terminals"],
-            found.get("timeouts", none),
+            found.get("timeouts", np.empty(0, np.int64)),
             max_episode_steps=self._max_episode_steps,
-            has_next=self._has_next,
+            has_next=layout.following is not None,
         )
 
     @functools.cached_property
     def _metadata(self) -> dict[str, Any]:
+        if not self._has_metadata:
+            return {}
         with self._open() as file:
             found = file.get("metadata")
             if found is None:
                 return {}
             values = nest.map_structure(file.value, file.tree(found, f"{self.name}: metadata"))
         return values if isinstance(values, dict) else {"metadata": values}
-
-    def _claim(self, file: Hdf5File, layout: Layout, start: int, stop: int) -> None:
-        """Refuse a block that takes too much memory; more than one long episode there hardly is in one."""
-        rows = int(self._cuts.rows[start:stop].sum())
-        if rows * self._spec.row_bytes <= file.budget.max_bytes:
-            return
-        file.new_record()
-        for _, column in nest.flatten(layout.fields):
-            file.claim(column.dataset, rows)
-
-    def _block(self, readers: nest.Nest, start: int, stop: int) -> tuple[dict[str, Any], int, np.ndarray, np.ndarray]:
-        """Read episodes ``start`` up to (not with) ``stop`` in one go."""
-        cuts = self._cuts
-        rows, added = cuts.rows[start:stop], cuts.added[start:stop]
-        uppers = np.cumsum(rows + added)
-        lowers = uppers - rows - added
-        pieces = list(zip(lowers.tolist(), rows.tolist(), strict=True))
-        first_row, total = int(cuts.first[start]), int(uppers[-1])
-        final = uppers[added > 0] - 1
-
-        def load(reader: LibraryRows | RawRows) -> np.ndarray:
-            column = np.empty((total, *reader.shape), reader.dtype)
-            reader.fill(column, first_row, pieces)
-            column[final] = b"" if column.dtype == object else 0
-            return column
-
-        columns: dict[str, Any] = nest.map_structure(load, readers["fields"])
-        if self._has_next:
-            last = (cuts.first + cuts.rows)[start:stop] - 1
-            nest.map_structure(
-                lambda column, reader: column.__setitem__(final, reader.at(last)),
-                columns["observation"],
-                readers["following"],
-            )
-        if self._reward_shift:
-            _shift(columns["reward"], pieces, self._reward_shift)
-        columns.update(_flags(total, lowers, uppers - 1, cuts.terminated[start:stop]))
-        return columns, start, lowers, uppers
-
-    def _episode(self, columns: nest.Nest, index: int, low: int, high: int) -> Episode:
-        cuts = self._cuts
-        metadata = dict(self._metadata)
-        if cuts.terminated[index] and not self._has_next:
-            metadata[PLACEHOLDER_FINAL_ROW] = True
-        if cuts.open_tail and index == len(cuts) - 1:
-            metadata[OPEN_TAIL] = True
-        own = slice(low, high)
-        fields: dict[str, Any] = {
-            name: column[own] if isinstance(column, np.ndarray) else nest.map_structure(lambda c: c[own], column)
-            for name, column in columns.items()
-        }
-        return Episode(**fields, metadata=metadata, source=self.name, index=index)
-
-
-def _flags(total: int, first: np.ndarray, last: np.ndarray, terminated: np.ndarray) -> dict[str, np.ndarray]:
-    """Flags and discounts ``[total]`` of a block; a terminated episode has at least two rows."""
-    flags = {name: np.zeros(total, np.bool_) for name in ("is_first", "is_last", "is_terminal")}
-    flags["is_first"][first] = True
-    flags["is_last"][last] = True
-    flags["is_terminal"][last[terminated]] = True
-    discount = np.ones(total, np.float32)
-    discount[last[terminated]] = 0
-    discount[last[terminated] - 1] = 0
-    return {**flags, "discount": discount}
-
-
-def _shift(reward: np.ndarray, pieces: list[tuple[int, int]], by: int) -> None:
-    for low, rows in pieces:
-        part = reward[low : low + rows]
-        part[:-by] = part[by:].copy()
-        part[max(0, rows - by) :] = 0

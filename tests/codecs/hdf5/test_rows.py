@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2buf import SourceFormatError
+from rlds2buf.codecs.hdf5 import rows
 from rlds2buf.codecs.hdf5.reading import open_hdf5
 from rlds2buf.codecs.hdf5.rows import LibraryRows, RawRows, native_dtype, rows_of
 
@@ -39,36 +40,32 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_pieces_land_where_they_belong(files: dict[str, Path], data: st.DataObject) -> None:
-    """Blocks that go forward, with gaps between their pieces, as an episode source asks for them."""
+def test_blocks_that_go_forward(files: dict[str, Path], data: st.DataObject) -> None:
+    """With gaps between them, and rows picked out of them, as an episode source asks for them."""
     path = files[data.draw(st.sampled_from(sorted(files)), "file")]
     start = data.draw(st.integers(0, 4000), "start")
-    lengths = data.draw(st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=6), max_size=4), "blocks")
-    with open_hdf5(path) as file:
+    near = data.draw(st.sampled_from([0, 100, 1 << 14]), "near")
+    with open_hdf5(path) as file, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "_NEAR", near)
         reader = rows_of(file, file.get("x"))
         assert reader.shape == (3,) and reader.dtype == np.float32 and reader.count == 5000
-        for block in lengths:
-            if start + sum(block) > 5000:
+        for length, gap in data.draw(st.lists(st.tuples(st.integers(0, 900), st.integers(0, 9)), max_size=4), "blocks"):
+            if start + length > 5000:
                 break
-            out = np.full((sum(block) + 2 * len(block), 3), -1, np.float32)
-            pieces, wanted, at, row = [], out.copy(), 0, start
-            for length in block:
-                pieces.append((at, length))
-                wanted[at : at + length] = DATA[row : row + length]
-                at, row = at + length + 2, row + length
-            reader.fill(out, start, pieces)
-            np.testing.assert_array_equal(out, wanted)
-            some = np.unique(np.linspace(start, max(start, row - 1), 5).astype(np.int64))
+            out = np.full((length, 3), -1, np.float32)
+            reader.fill(out, start)
+            np.testing.assert_array_equal(out, DATA[start : start + length])
+            some = np.unique(np.linspace(start, max(start, start + length - 1), 5).astype(np.int64))
             np.testing.assert_array_equal(reader.at(some), DATA[some])
-            start = row
+            start += length + gap
 
 
-def test_more_pieces_than_one_system_call_takes(files: dict[str, Path]) -> None:
-    with open_hdf5(files["plain"]) as file:
-        out = np.zeros((10_000, 3), np.float32)
-        rows_of(file, file.get("x")).fill(out, 0, [(2 * i, 1) for i in range(5000)])
-    np.testing.assert_array_equal(out[::2], DATA)
-    assert not out[1::2].any()
+def test_no_rows(files: dict[str, Path]) -> None:
+    for path in files.values():
+        with open_hdf5(path) as file:
+            reader = rows_of(file, file.get("x"))
+            assert reader.at(np.empty(0, np.int64)).shape == (0, 3)
+            reader.fill(np.empty((0, 3), np.float32), 7)
 
 
 def test_a_short_read_goes_on(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +79,7 @@ def test_a_short_read_goes_on(files: dict[str, Path], monkeypatch: pytest.Monkey
         reader = rows_of(file, file.get("x"))
         monkeypatch.setattr(os, "preadv", few)
         out = np.zeros((5000, 3), np.float32)
-        reader.fill(out, 0, [(0, 100), (100, 4900)])
+        reader.fill(out, 0)
         np.testing.assert_array_equal(out, DATA)
         np.testing.assert_array_equal(reader.at(np.array([3, 4999])), DATA[[3, 4999]])
 
@@ -95,13 +92,13 @@ def test_a_file_that_becomes_shorter(files: dict[str, Path], tmp_path: Path, kin
     with open_hdf5(path) as file:
         reader = rows_of(file, file.get("x"))
         out = np.full((10, 3), -1, np.float32)
-        reader.fill(out, 0, [(0, 10)])
+        reader.fill(out, 0)
         os.truncate(path, path.stat().st_size // 2)
         with pytest.raises(SourceFormatError, match=r"shorter while it was read|can't be read"):
             if how == "at":
                 reader.at(np.array([4990, 4999]))
             else:
-                reader.fill(out, 4990, [(0, 10)])
+                reader.fill(out, 4990)
 
 
 def test_a_file_that_is_shorter_already(files: dict[str, Path], tmp_path: Path) -> None:
@@ -126,7 +123,7 @@ def test_a_chunk_is_read_once(tmp_path: Path) -> None:
         reader = Counting(file, file.get("x"))
         out = np.zeros((70, 3), np.float32)
         for start in range(0, 4970, 70):
-            reader.fill(out, start, [(0, 70)])
+            reader.fill(out, start)
             np.testing.assert_array_equal(out, DATA[start : start + 70])
     assert asked == [(i, i + 1000) for i in range(0, 5000, 1000)]
 
@@ -153,7 +150,7 @@ def test_which_reader(tmp_path: Path, data: Any, options: dict[str, Any], raw: b
         reader = rows_of(file, file.get("x"))
         assert isinstance(reader, RawRows if raw else LibraryRows)
         out = np.empty((len(data), *reader.shape), reader.dtype)
-        reader.fill(out, 0, [(0, len(data))])
+        reader.fill(out, 0)
     if isinstance(data, np.ndarray) and data.dtype.kind != "S":
         np.testing.assert_array_equal(out, data)
         assert out.dtype.isnative

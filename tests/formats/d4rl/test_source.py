@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2buf import Episode, EpisodeError, SourceError, SourceFormatError, SourceNotFound, transitions
-from rlds2buf.formats.d4rl import source as d4rl_hdf5
+from rlds2buf import Episode, EpisodeBatch, EpisodeError, SourceError, SourceFormatError, SourceNotFound, transitions
 from rlds2buf.formats.d4rl.source import D4rlHdf5Source
 from rlds2buf.formats.rlds.source import RldsDirSource
 from tests.contracts.source import MakeSource, SourceContract, assert_same_episode
@@ -58,7 +57,7 @@ def table(count: int, terminals: list[int] = [], timeouts: list[int] | None = No
     return {**columns, **more}
 
 
-def assert_as_naive(source: D4rlHdf5Source, expected: list[list[naive.Row]]) -> None:
+def assert_as_naive(source: Iterable[Episode], expected: list[list[naive.Row]]) -> None:
     found = list(source)
     assert [episode.num_steps for episode in found] == [len(rows) for rows in expected]
     for episode, rows in zip(found, expected, strict=True):
@@ -352,13 +351,17 @@ class TestAgainstStepByStep:
                 here = {**options, "chunks": (chunk, *column.shape[1:])} if options else {}
                 file.create_dataset(name, data=column, **here)
         source = D4rlHdf5Source(path, max_episode_steps=limit, reward_shift=shift)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(d4rl_hdf5, "_BLOCK_BYTES", data.draw(st.sampled_from([1, 100, 10_000]), "block"))
-            assert_as_naive(source, naive.episodes(columns, limit, shift))
-            start = data.draw(st.integers(0, count), "start")
-            assert [e.index for e in source.read(start) if isinstance(e, Episode)] == list(
-                range(start, source.num_episodes)
-            )
+        expected = naive.episodes(columns, limit, shift)
+        assert_as_naive(source, expected)
+        start = data.draw(st.integers(0, count), "start")
+        stop = data.draw(st.none() | st.integers(0, count), "stop")
+        limits = {
+            "rows": data.draw(st.sampled_from([1, 5, 100]), "rows"),
+            "bytes": data.draw(st.sampled_from([1, 999])),
+        }
+        batches = [batch for batch in source.read_batches(start, stop, **limits) if isinstance(batch, EpisodeBatch)]
+        assert_as_naive(batches and EpisodeBatch.of(batches), expected[start:stop])
+        assert [e.index for batch in batches for e in batch] == list(range(len(expected)))[start:stop]
         assert source.num_steps == sum(episode.num_steps for episode in source)
 
     @pytest.mark.parametrize("storage", sorted(STORAGE))
@@ -470,9 +473,24 @@ class TestBadFiles:
     def test_a_flag_is_neither_0_nor_1(self, tmp_path: Path, value: float) -> None:
         columns = table(4, [3], [])
         columns["timeouts"] = np.array([0, 0, value, 0])
-        source = D4rlHdf5Source(write(tmp_path / "a", **columns))
         with pytest.raises(SourceFormatError, match="`timeouts`, row 2: a flag should be 0 or 1"):
-            list(source)
+            D4rlHdf5Source(write(tmp_path / "a", **columns))
+
+    def test_what_lies_before_damaged_rows_is_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "a"
+        with h5py.File(path, "w") as file:
+            for name, column in table(400, [], list(range(9, 400, 10))).items():
+                file.create_dataset(name, data=column, chunks=(50, *column.shape[1:]), compression="gzip")
+            damaged = file["actions"].id.get_chunk_info(5)
+        with open(path, "r+b") as raw:
+            raw.seek(damaged.byte_offset)
+            raw.write(bytes(damaged.size))
+        for rows in (1, 30, 1 << 14):
+            found: list[Any] = []
+            with pytest.raises(SourceFormatError, match=r"actions, rows 250 to 2\d\d can't be read"):
+                for batch in D4rlHdf5Source(path).read_batches(rows=rows):
+                    found.append(batch)
+            assert [len(episode) for batch in found for episode in batch] == [10] * 25
 
     @pytest.mark.parametrize("name", ["rewards", "terminals", "timeouts"])
     def test_two_numbers_where_one_should_be(self, tmp_path: Path, name: str) -> None:
