@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
-
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec, spec_of
-from rlds2buf.errors import EpisodeError, FilteredOut, SourceError, SourceFormatError
+from rlds2buf.errors import EpisodeError, FilteredOut, SourceFormatError
+from rlds2buf.io.blocks import blocks_of
 
-__all__ = ["Source", "blocks_of", "spec_of_first"]
+__all__ = ["Source", "spec_of_first"]
 
 _S = TypeVar("_S", bound="Source")
 
@@ -213,77 +212,8 @@ def spec_of_first(source: Source, what: str = "episodes") -> StepSpec:
         EpisodeError: none of them can be built; that of the last one.
     """
     error: Exception = SourceFormatError(f"{source.name}: no {what}, so nothing tells what a step is")
-    for found in source.read():
-        if isinstance(found, Episode):
-            return spec_of(found)
+    for found in source.read_batches(rows=1):
+        if isinstance(found, EpisodeBatch):
+            return spec_of(found.rows)
         error = found
     raise error
-
-
-def blocks_of(
-    items: Iterable[Episode | EpisodeBatch | EpisodeError], rows: int = 1 << 14, bytes: int = 64 << 20
-) -> Iterator[EpisodeBatch | EpisodeError]:
-    """Neighbours joined to batches, with the errors in their places.
-
-    Args:
-        items: as :meth:`Source.read` and :meth:`Source.read_batches` yield them; a batch that is large enough
-            is passed on as it is.
-        rows, bytes: as of :meth:`Source.read_batches`.
-
-    Raises:
-        SourceError: as `items` raise it, behind a last batch of what came before it.
-
-    >>> import numpy as np
-    >>> episodes = [Episode(observation=np.zeros(steps)) for steps in (2, 3, 9, 1)]
-    >>> list(blocks_of(episodes, rows=6))
-    [<EpisodeBatch: 2 episodes, 5 steps>, <EpisodeBatch: 1 episodes, 9 steps>, <EpisodeBatch: 1 episodes, 1 steps>]
-    """
-    parts: list[Episode | EpisodeBatch] = []
-    layout: Any = None
-    count = most = 0
-    try:
-        for item in items:
-            if isinstance(item, EpisodeError):
-                yield from _joined(parts)
-                parts, count = [], 0
-                yield item
-                continue
-            found, steps = _layout(item), item.num_steps
-            if found != layout or count + steps > most:
-                yield from _joined(parts)
-                parts, count = [], 0
-                if found != layout:
-                    layout, most = found, min(rows, bytes // max(1, _row_bytes(item)))
-            parts.append(item)
-            count += steps
-    except SourceError:
-        yield from _joined(parts)
-        raise
-    yield from _joined(parts)
-
-
-def _joined(parts: list[Episode | EpisodeBatch]) -> Iterator[EpisodeBatch]:
-    if len(parts) == 1 and isinstance(parts[0], EpisodeBatch):
-        yield parts[0]
-    elif parts:
-        yield EpisodeBatch.of(parts)
-
-
-def _layout(part: Episode | EpisodeBatch) -> Any:
-    """What tells whether parts can be joined and keep what they are: fields, types and shapes, and flags derived."""
-    rows = part if isinstance(part, Episode) else part.rows
-    columns = (rows.observation, rows.action, rows.reward, rows.discount, rows.extras)
-    return part.derived, [_shapes(column) for column in columns]
-
-
-def _shapes(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.dtype, value.shape[1:]
-    if isinstance(value, dict):
-        return {name: _shapes(child) for name, child in value.items()}
-    return None if value is None else [_shapes(child) for child in value]
-
-
-def _row_bytes(part: Episode | EpisodeBatch) -> int:
-    rows = part if isinstance(part, Episode) else part.rows
-    return sum(column.nbytes for _, column in rows.flatten()) // rows.num_steps

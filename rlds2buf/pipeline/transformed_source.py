@@ -11,7 +11,8 @@ from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError
-from rlds2buf.io.source import Source, blocks_of
+from rlds2buf.io.blocks import blocks_of
+from rlds2buf.io.source import Source
 from rlds2buf.transform.transformation import Transformation
 
 __all__ = ["TransformedSource"]

@@ -12,9 +12,11 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.core.dtypes import dtype_name
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.fields import STEP_FIELDS
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EmptyEpisode, EpisodeError, SpecMismatch
+from rlds2buf.io.blocks import blocks_of, joined, row_bytes
 from rlds2buf.io.source import Source, spec_of_first
 
 __all__ = ["MemorySource"]
@@ -52,7 +54,7 @@ class MemorySource(Source):
         for index, entry in enumerate(self._episodes):
             if isinstance(entry, Episode):
                 continue
-            steps = entry.get("steps") if isinstance(entry, Mapping) else entry
+            steps = _steps_of(entry)
             if not isinstance(steps, Sequence) or isinstance(steps, str | bytes):
                 got = type(entry).__name__
                 raise TypeError(
@@ -74,19 +76,58 @@ class MemorySource(Source):
 
     @property
     def num_steps(self) -> int:
-        return sum(len(entry["steps"]) if isinstance(entry, Mapping) else len(entry) for entry in self._episodes)
+        return sum(entry.num_steps if isinstance(entry, Episode) else len(_steps_of(entry)) for entry in self._episodes)
 
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
+    def read_batches(
+        self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
         stop = len(self._episodes) if stop is None else min(stop, len(self._episodes))
+        while start < stop:
+            episodes = self._episodes_from(start, stop, rows, bytes)
+            upto = start + len(episodes) if episodes else self._next_episode(start, stop)
+            block = self._joined(episodes, start)
+            if block is not None:
+                yield block
+            else:
+                yield from blocks_of(map(self._item, range(start, upto)), rows, bytes)
+            start = upto
+
+    def _episodes_from(self, start: int, stop: int, rows: int, bytes: int) -> list[Episode]:
+        """What may be the next block; none where the next entry is no Episode yet."""
+        episodes: list[Episode] = []
+        left = 0
         for index in range(start, stop):
             entry = self._episodes[index]
-            try:
-                if isinstance(entry, Episode):
-                    yield entry.replace(source=self.name, index=index)
-                else:
-                    yield _stack_steps(entry, self.name, index)
-            except EpisodeError as error:
-                yield error
+            if not isinstance(entry, Episode):
+                break
+            if not episodes:
+                left = min(rows, bytes // row_bytes(entry))
+            elif entry.num_steps > left:
+                break
+            left -= entry.num_steps
+            episodes.append(entry)
+        return episodes
+
+    def _next_episode(self, start: int, stop: int) -> int:
+        return next((i for i in range(start, stop) if isinstance(self._episodes[i], Episode)), stop)
+
+    def _joined(self, episodes: list[Episode], start: int) -> EpisodeBatch | None:
+        """A block; None where they have to be looked at one by one: their layouts differ, or one was changed."""
+        if len(episodes) < 2:
+            return None
+        try:
+            return joined(episodes, source=self.name, index=start + np.arange(len(episodes)))
+        except SpecMismatch:
+            return None
+
+    def _item(self, index: int) -> Episode | EpisodeError:
+        entry = self._episodes[index]
+        try:
+            if isinstance(entry, Episode):
+                return entry.replace(source=self.name, index=index)
+            return _stack_steps(entry, self.name, index)
+        except EpisodeError as error:
+            return error
 
     def fingerprint(self) -> str:
         crc = 0
@@ -102,13 +143,16 @@ class MemorySource(Source):
         return f"memory:{len(self._episodes)}:{crc:08x}"
 
 
+def _steps_of(entry: Any) -> Any:
+    return entry.get("steps") if isinstance(entry, Mapping) else entry
+
+
 def _stack_steps(entry: Any, source: str, index: int) -> Episode:
     where: dict[str, Any] = {"source": source, "episode": index}
     metadata: dict[str, Any] = {}
-    steps = entry
+    steps = _steps_of(entry)
     if isinstance(entry, Mapping):
         metadata = {key: value for key, value in entry.items() if key != "steps"}
-        steps = entry["steps"]
     if not len(steps):
         raise EmptyEpisode("the episode has no steps", rule="empty-episode", **where)
     leaves = [_leaves(step, number, where) for number, step in enumerate(steps)]

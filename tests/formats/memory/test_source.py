@@ -7,10 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from rlds2buf import EmptyEpisode, Episode, EpisodeError, SourceFormatError, SpecMismatch
+from rlds2buf import EmptyEpisode, Episode, EpisodeBatch, EpisodeError, SourceFormatError, SpecMismatch
 from rlds2buf.formats.memory.source import MemorySource
-from tests.contracts.source import MakeSource, SourceContract
+from tests.contracts.source import MakeSource, SourceContract, assert_same_episode
+from tests.io.made_episodes import episodes
+from tests.reference.sources import in_memory
 
 
 def step(t: int, last: int = 3) -> dict[str, Any]:
@@ -105,10 +109,10 @@ def test_an_iterator_is_read_once_and_iterated_often() -> None:
     assert source.num_episodes == 2 and source.num_steps == 5
 
 
-def test_columns_are_shared_with_the_episodes_given() -> None:
+def test_columns_of_a_block_of_its_own_are_shared_with_the_episode_given() -> None:
     given = Episode(observation=np.arange(3.0), source="elsewhere", index=9)
     (episode,) = MemorySource([given])
-    assert episode.observation is given.observation
+    assert np.shares_memory(episode.observation, given.observation)
     assert (episode.source, episode.index) == ("memory", 0)
     assert (given.source, given.index) == ("elsewhere", 9)
 
@@ -173,3 +177,34 @@ def test_the_spec_is_that_of_the_first_good_episode() -> None:
         _ = MemorySource([[]]).spec
     with pytest.raises(SourceFormatError, match="no episodes"):
         _ = MemorySource([]).spec
+
+
+@settings(max_examples=60, deadline=None)
+@given(given=episodes(), rows=st.sampled_from([1, 20, 100, 1 << 14]), data=st.data())
+def test_blocks_are_what_each_episode_is(given: list[Episode], rows: int, data: st.DataObject) -> None:
+    """Steps and arrays in turn, and episodes that were changed so that they are none any more."""
+    entries: list[Any] = list(given)
+    for at in data.draw(st.lists(st.integers(0, len(entries) - 1), max_size=2), "changed"):
+        column = entries[at].discount
+        entries[at].discount = column[:-1] if len(column) > 1 else column[:0]
+    for at in sorted(data.draw(st.lists(st.integers(0, len(entries)), max_size=3), "steps")):
+        entries.insert(at, steps(at % 3))
+    wanted: list[Any] = []
+    for index, entry in enumerate(entries):
+        wanted += in_memory([entry], index=index) if isinstance(entry, Episode) else _alone(entry, index)
+    start = data.draw(st.integers(0, len(entries)), "start")
+    stop = data.draw(st.none() | st.integers(0, len(entries)), "stop")
+    found: list[Any] = []
+    for item in MemorySource(entries).read_batches(start, stop, rows=rows):
+        assert not isinstance(item, EpisodeBatch) or len(item) == 1 or item.num_steps <= rows
+        found.extend(item if isinstance(item, EpisodeBatch) else [item])
+    for one, other in zip(found, wanted[start:stop], strict=True):
+        if isinstance(other, Episode):
+            assert_same_episode(one, other)
+            assert (one.source, one.index, one.metadata) == ("memory", other.index, other.metadata)
+        else:
+            assert (type(one), str(one)) == (type(other), str(other))
+
+
+def _alone(entry: Any, index: int) -> list[Episode | EpisodeError]:
+    return list(MemorySource([[]] * index + [entry]).read(index))

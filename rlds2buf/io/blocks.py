@@ -1,0 +1,172 @@
+"""Neighbouring episodes joined to batches of one layout: the same fields, types and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
+from rlds2buf.errors import EpisodeError, SourceError, SpecMismatch
+
+__all__ = ["blocks_of", "joined", "row_bytes"]
+
+
+def blocks_of(
+    items: Iterable[Episode | EpisodeBatch | EpisodeError], rows: int = 1 << 14, bytes: int = 64 << 20
+) -> Iterator[EpisodeBatch | EpisodeError]:
+    """Neighbours joined to batches, with the errors in their places.
+
+    Args:
+        items: as :meth:`Source.read` and :meth:`Source.read_batches` yield them; a batch that is large enough
+            is passed on as it is.
+        rows, bytes: as of :meth:`Source.read_batches`.
+
+    Raises:
+        SourceError: as `items` raise it, behind a last batch of what came before it.
+
+    >>> import numpy as np
+    >>> episodes = [Episode(observation=np.zeros(steps)) for steps in (2, 3, 9, 1)]
+    >>> list(blocks_of(episodes, rows=6))
+    [<EpisodeBatch: 2 episodes, 5 steps>, <EpisodeBatch: 1 episodes, 9 steps>, <EpisodeBatch: 1 episodes, 1 steps>]
+    """
+    parts: list[Episode | EpisodeBatch] = []
+    count = most = 0
+    try:
+        for item in items:
+            if isinstance(item, EpisodeError):
+                yield from _joined(parts)
+                parts, count = [], 0
+                yield item
+                continue
+            steps = item.num_steps
+            if parts and (count + steps > most or not _alike(parts[0], item)):
+                yield from _joined(parts)
+                parts, count = [], 0
+            if not parts:
+                most = min(rows, bytes // row_bytes(item))
+            parts.append(item)
+            count += steps
+    except SourceError:
+        yield from _joined(parts)
+        raise
+    yield from _joined(parts)
+
+
+def joined(episodes: Sequence[Episode], *, source: str | None, index: np.ndarray | None) -> EpisodeBatch:
+    """Episodes of one layout as a batch; their columns are copied, unless there is just one.
+
+    Args:
+        episodes: at least one.
+        source: where they came from, for messages.
+        index: ``[E] int64``, their numbers there; None where they have none.
+
+    Raises:
+        SpecMismatch: their fields, types or shapes differ, or a column has not an episode's length any more.
+    """
+    lengths = [episode.num_steps for episode in episodes]
+    derived = {episode.derived for episode in episodes}
+    if len(derived) > 1:
+        raise SpecMismatch("episodes of one batch derive different flags", source=source)
+    metadata: list[dict[str, Any]] | None = [episode.metadata for episode in episodes]
+    placeholder = None
+    if not any(metadata or ()):
+        metadata = None
+    elif any(PLACEHOLDER_FINAL_ROW in facts for facts in metadata or ()):
+        placeholder = np.array([bool(facts.get(PLACEHOLDER_FINAL_ROW)) for facts in metadata or ()])
+    try:
+        rows = Episode(
+            observation=_column([episode.observation for episode in episodes], lengths),
+            action=_column([episode.action for episode in episodes], lengths),
+            reward=_column([episode.reward for episode in episodes], lengths),
+            discount=_column([episode.discount for episode in episodes], lengths),
+            is_first=_column([episode.is_first for episode in episodes], lengths),
+            is_last=_column([episode.is_last for episode in episodes], lengths),
+            is_terminal=_column([episode.is_terminal for episode in episodes], lengths),
+            extras=_column([episode.extras for episode in episodes], lengths),
+            source=source,
+        )
+    except (KeyError, TypeError, ValueError) as cause:
+        raise SpecMismatch(f"episodes of one batch must have one layout: {cause}", source=source) from cause
+    starts = np.cumsum(np.array(lengths, np.int64)) - lengths
+    return EpisodeBatch(rows, starts, placeholder, index=index, metadata=metadata, derived=derived.pop())
+
+
+def row_bytes(part: Episode | EpisodeBatch) -> int:
+    """How many bytes a row takes, at least 1."""
+    rows = part if isinstance(part, Episode) else part.rows
+    return max(1, sum(column.nbytes for _, column in rows.flatten()) // rows.num_steps)
+
+
+def _joined(parts: list[Episode | EpisodeBatch]) -> Iterator[EpisodeBatch]:
+    episodes = [part for part in parts if isinstance(part, Episode)]
+    if len(parts) == 1:
+        yield EpisodeBatch.of_one(episodes[0]) if episodes else parts[0]  # type: ignore[misc]
+    elif episodes and len(episodes) == len(parts):
+        numbers = [episode.index for episode in episodes]
+        index = None if None in numbers else np.array(numbers, np.int64)
+        yield joined(episodes, source=episodes[0].source, index=index)
+    elif parts:
+        yield EpisodeBatch.of(parts)
+
+
+def _alike(one: Episode | EpisodeBatch, other: Episode | EpisodeBatch) -> bool:
+    """Whether they can be joined and keep what they are: fields, types and shapes, and flags derived."""
+    rows = one if isinstance(one, Episode) else one.rows
+    beside = other if isinstance(other, Episode) else other.rows
+    return (
+        one.derived == other.derived
+        and _same(rows.observation, beside.observation)
+        and _same(rows.action, beside.action)
+        and _same(rows.reward, beside.reward)
+        and _same(rows.discount, beside.discount)
+        and _same(rows.extras, beside.extras)
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray):
+        return isinstance(other, np.ndarray) and one.dtype == other.dtype and one.shape[1:] == other.shape[1:]
+    if isinstance(one, dict):
+        return (
+            isinstance(other, dict)
+            and one.keys() == other.keys()
+            and all(_same(child, other[key]) for key, child in one.items())
+        )
+    if isinstance(one, tuple):
+        return (
+            type(one) is type(other)
+            and len(one) == len(other)
+            and all(_same(child, beside) for child, beside in zip(one, other, strict=True))
+        )
+    return one is None and other is None
+
+
+def _column(values: list[Any], lengths: list[int]) -> Any:
+    """One field of all episodes, one behind the other; every step of it runs over all of them at once.
+
+    Raises:
+        KeyError, TypeError, ValueError: they differ.
+    """
+    first = values[0]
+    kinds = set(map(type, values))
+    if isinstance(first, np.ndarray):
+        if not all(issubclass(kind, np.ndarray) for kind in kinds) or list(map(len, values)) != lengths:
+            raise ValueError("their columns are not as long as they are")
+        return np.concatenate(values, dtype=first.dtype, casting="no")
+    if len(kinds) > 1:
+        raise TypeError(f"a field of theirs is of {len(kinds)} kinds")
+    if first is None:
+        return None
+    if isinstance(first, dict):
+        keys = first.keys()
+        if any(value.keys() != keys for value in values):
+            raise KeyError("their fields have different names")
+        return {key: _column([value[key] for value in values], lengths) for key in first}
+    if len(set(map(len, values))) > 1:
+        raise ValueError("tuples of different lengths")
+    children = [_column([value[i] for value in values], lengths) for i in range(len(first))]
+    return type(first)(*children) if hasattr(first, "_fields") else tuple(children)

@@ -1,0 +1,73 @@
+"""Episodes joined to batches, against the episodes themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlds2buf import Episode, EpisodeBatch, EpisodeError, SpecMismatch
+from rlds2buf.io.blocks import blocks_of, joined
+from tests.contracts.source import assert_same_episode
+from tests.io.made_episodes import LAYOUTS, episodes, made
+
+
+@settings(max_examples=60, deadline=None)
+@given(given=episodes(), rows=st.sampled_from([1, 20, 100, 1 << 14]), data=st.data())
+def test_blocks_hold_what_was_joined(given: list[Episode], rows: int, data: st.DataObject) -> None:
+    items: list[Any] = [episode.replace(source="made", index=i) for i, episode in enumerate(given)]
+    for at in data.draw(st.lists(st.integers(0, len(items)), max_size=2), "errors"):
+        items.insert(at, EpisodeError("gone", source="made", episode=at))
+    flat: list[Any] = []
+    for block in blocks_of(items, rows=rows):
+        assert not isinstance(block, EpisodeBatch) or len(block) == 1 or block.num_steps <= rows
+        flat.extend(block if isinstance(block, EpisodeBatch) else [block])
+    for one, other in zip(flat, items, strict=True):
+        if isinstance(other, Episode):
+            assert_same_episode(one, other)
+            assert (one.source, one.index, one.metadata) == (other.source, other.index, other.metadata)
+        else:
+            assert one is other
+
+
+@pytest.mark.parametrize("layout", range(LAYOUTS))
+def test_joined_is_what_a_batch_of_them_is(layout: int) -> None:
+    parts = [made(layout, steps, seed) for seed, steps in enumerate((3, 1, 7), 6)]
+    got = joined(parts, source="made", index=np.array([4, 6, 7]))
+    want = EpisodeBatch.of(parts)
+    assert got.starts.tolist() == want.starts.tolist() == [0, 3, 4]
+    assert got.index is not None and got.index.tolist() == [4, 6, 7]
+    assert got.derived == want.derived
+    for one, other in zip(got, parts, strict=True):
+        assert_same_episode(one, other)
+
+
+@pytest.mark.parametrize("layout", range(LAYOUTS))
+@pytest.mark.parametrize("other", range(LAYOUTS))
+def test_other_layouts_are_not_joined(layout: int, other: int) -> None:
+    pair = [made(layout, 3, 1), made(other, 2, 1)]
+    if layout == other:
+        assert len(joined(pair, source=None, index=None)) == 2
+        return
+    with pytest.raises(SpecMismatch):
+        joined(pair, source=None, index=None)
+    assert len(list(blocks_of(pair))) == 2
+
+
+@pytest.mark.parametrize("field", ["reward", "is_first", "is_terminal", "discount"])
+def test_a_column_that_was_cut_short_is_not_joined(field: str) -> None:
+    """Not even where another one is longer by as much."""
+    parts = [Episode(observation=np.zeros(n), reward=np.zeros(n), discount=np.ones(n)) for n in (4, 4)]
+    setattr(parts[0], field, getattr(parts[0], field)[:3])
+    setattr(parts[1], field, np.zeros(5, getattr(parts[1], field).dtype))
+    with pytest.raises(SpecMismatch):
+        joined(parts, source=None, index=None)
+
+
+def test_a_single_episode_is_not_copied() -> None:
+    episode = Episode(observation=np.zeros(20), index=3)
+    (block,) = blocks_of([episode])
+    assert isinstance(block, EpisodeBatch) and block.rows is episode and next(iter(block)).index == 3
