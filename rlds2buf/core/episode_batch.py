@@ -14,7 +14,47 @@ from rlds2buf.core.records import Records
 from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 from rlds2buf.errors import EmptyEpisode, SpecMismatch
 
-__all__ = ["EpisodeBatch"]
+__all__ = ["EpisodeBatch", "FactColumns"]
+
+
+class FactColumns(Sequence[dict[str, Any]]):
+    """What is known of each of E episodes, kept as columns; a dict is made when one is asked for.
+
+    Args:
+        columns: name to E values (an array or another sequence), or to a nest of such columns.
+        count: E.
+
+    Raises:
+        ValueError: a column has not E values.
+
+    >>> facts = FactColumns({"task": {"name": [b"push", b"lift"]}, "seed": np.array([3, 5])}, 2)
+    >>> facts[1], len(facts.take([1]))
+    ({'task': {'name': b'lift'}, 'seed': np.int64(5)}, 1)
+    """
+
+    def __init__(self, columns: Mapping[str, Any], count: int) -> None:
+        self.columns = dict(columns)
+        self._count = count
+        for path, column in nest.flatten(self.columns):
+            if len(column) != count:
+                raise ValueError(f"{len(column)} values of {nest.path_name(path)} for {count} episodes")
+
+    def take(self, which: Any) -> FactColumns:
+        """Those of some episodes: a slice, or numbers."""
+        if isinstance(which, slice):
+            count = len(range(*which.indices(self._count)))
+            return FactColumns(nest.map_structure(lambda column: column[which], self.columns), count)
+        return FactColumns(nest.map_structure(lambda column: _some(column, which), self.columns), len(which))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return self.take(i)
+        if not -self._count <= i < self._count:
+            raise IndexError(i)
+        return nest.map_structure(lambda column: column[i], self.columns)
 
 
 class EpisodeBatch:
@@ -140,26 +180,80 @@ class EpisodeBatch:
         """``[E] int64``: each episode's last row."""
         return np.append(self.starts[1:], self.num_steps) - 1
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """``[E] int64``: each episode's rows."""
+        return np.diff(self.starts, append=self.num_steps)
+
+    @property
+    def fact_names(self) -> frozenset[str]:
+        """The names that any episode's metadata have; the mark of a placeholder is not among them."""
+        names = set(self.rows.metadata)
+        if isinstance(self.metadata, FactColumns):
+            names.update(self.metadata.columns)
+        else:
+            names.update(*(facts.keys() for facts in self.metadata or ()))
+        return frozenset(names - {PLACEHOLDER_FINAL_ROW})
+
+    def take(self, which: Any) -> EpisodeBatch:
+        """Some of its episodes as a batch; columns are shared where these follow one another, else copied.
+
+        Args:
+            which: a slice, ``[E] bool``, or numbers of episodes, in any order.
+
+        Raises:
+            EmptyEpisode: none of them.
+
+        >>> batch = EpisodeBatch.of([Episode(observation=np.arange(n)) for n in (2, 3, 4)])
+        >>> [episode.observation.tolist() for episode in batch.take([2, 0])]
+        [[0, 1, 2, 3], [0, 1]]
+        """
+        chosen: Any = np.arange(len(self))[which]
+        if not len(chosen):
+            raise EmptyEpisode("a batch needs at least one episode", rule="empty-episode")
+        first, last = int(chosen[0]), int(chosen[-1]) + 1
+        if last - first == len(chosen) and (np.diff(chosen) == 1).all():
+            if len(chosen) == len(self):
+                return self
+            chosen = slice(first, last)
+            of_rows: Any = slice(int(self.starts[first]), int(self.ends[last - 1]) + 1)
+            starts = self.starts[chosen] - self.starts[first]
+        else:
+            lengths = self.lengths[chosen]
+            stops = np.cumsum(lengths)
+            starts = stops - lengths
+            of_rows = np.repeat(self.starts[chosen] - starts, lengths) + np.arange(stops[-1])
+        rows = _view(self.rows, of_rows)
+        rows.index = None
+        return EpisodeBatch(
+            rows,
+            starts,
+            None if self.placeholder is None else _some(self.placeholder, chosen),
+            index=None if self.index is None else self.index[chosen],
+            metadata=None if self.metadata is None else _some(self.metadata, chosen),
+            derived=self.derived,
+        )
+
     def __len__(self) -> int:
         return len(self.starts)
 
     def __iter__(self) -> Iterator[Episode]:
-        for i, (start, end, facts) in enumerate(
-            zip(self.starts.tolist(), self.ends.tolist(), self._facts(), strict=True)
-        ):
-            episode = self.rows.rows(start, end + 1)
-            episode.index = None if self.index is None else int(self.index[i])
+        stops = (self.ends + 1).tolist()
+        index = [None] * len(stops) if self.index is None else self.index.tolist()
+        for start, stop, number, facts in zip(self.starts.tolist(), stops, index, self._facts(), strict=True):
+            episode = _view(self.rows, slice(start, stop))
+            episode.index = number
             episode.metadata = facts
             episode.derived = self.derived
             yield episode
 
     def _facts(self) -> Iterator[dict[str, Any]]:
         """The metadata of each episode, what they share included."""
-        for i in range(len(self)):
-            facts = dict(self.rows.metadata)
-            if self.metadata is not None:
-                facts.update(self.metadata[i])
-            if self.placeholder is not None and self.placeholder[i]:
+        shared, own = self.rows.metadata, self.metadata
+        marks = [False] * len(self) if self.placeholder is None else self.placeholder.tolist()
+        for i, mark in enumerate(marks):
+            facts = {**shared} if own is None else {**shared, **own[i]}
+            if mark:
                 facts[PLACEHOLDER_FINAL_ROW] = True
             yield facts
 
@@ -174,6 +268,39 @@ class EpisodeBatch:
 def _marked(episode: Episode) -> np.ndarray | None:
     """``[1] bool`` as `placeholder`."""
     return np.ones(1, np.bool_) if episode.metadata.get(PLACEHOLDER_FINAL_ROW) else None
+
+
+def _view(rows: Episode, which: slice | np.ndarray) -> Episode:
+    """Some rows as an episode, which are not looked at again: they are of one that was."""
+    part = Episode.__new__(Episode)
+    part.observation = _rows(rows.observation, which)
+    part.action = _rows(rows.action, which)
+    part.reward = _rows(rows.reward, which)
+    part.discount = _rows(rows.discount, which)
+    part.extras = {name: _rows(column, which) for name, column in rows.extras.items()}
+    part.is_first = rows.is_first[which]
+    part.is_last = rows.is_last[which]
+    part.is_terminal = rows.is_terminal[which]
+    part.num_steps = len(part.is_first)
+    part.source = rows.source
+    part.metadata = rows.metadata
+    part.derived = rows.derived
+    part.index = rows.index
+    part.record = None
+    return part
+
+
+def _rows(column: Any, which: slice | np.ndarray) -> Any:
+    if isinstance(column, np.ndarray):
+        return column[which]
+    return None if column is None else nest.map_structure(lambda leaf: None if leaf is None else leaf[which], column)
+
+
+def _some(values: Any, which: Any) -> Any:
+    """The values of some episodes."""
+    if isinstance(values, np.ndarray) or isinstance(which, slice):
+        return values[which]
+    return values.take(which) if isinstance(values, FactColumns) else [values[i] for i in which]
 
 
 def _join(*columns: np.ndarray | None) -> np.ndarray | None:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlds2buf
-from rlds2buf import Episode, EpisodeBatch, SpecMismatch, spec_of
+from rlds2buf import EmptyEpisode, Episode, EpisodeBatch, SpecMismatch, spec_of
+from rlds2buf.core.episode_batch import FactColumns
 
 ENDS = st.sampled_from(["terminated", "truncated", "open"])
 
@@ -131,3 +132,57 @@ def test_another_spec_is_refused() -> None:
     with pytest.raises(SpecMismatch):
         buffer.add(batch)
     assert buffer.num_rows == 0
+
+
+def _mixed(lengths: list[int]) -> EpisodeBatch:
+    rng = np.random.default_rng(0)
+    count = len(lengths)
+    episodes = [
+        Episode(
+            observation={"q": rng.normal(size=(n, 2)), "pair": (np.arange(n), np.array([b"x"] * n, object))},
+            action=None,
+            reward=rng.normal(size=n),
+            extras={"cost": rng.normal(size=n)},
+        )
+        for n in lengths
+    ]
+    joined = EpisodeBatch.of(episodes)
+    facts = FactColumns({"name": [f"e{i}" for i in range(count)], "at": {"seed": np.arange(count)}}, count)
+    return EpisodeBatch(
+        joined.rows, joined.starts, np.arange(count) % 2 == 1, index=10 + np.arange(count), metadata=facts
+    )
+
+
+@pytest.mark.parametrize(
+    "which", [slice(1, 3), [3, 0, 2], np.array([True, False, True, True]), [1], slice(None), [1, 2, 3]], ids=str
+)
+def test_some_episodes_of_a_batch_are_the_episodes_it_has(which: Any) -> None:
+    batch = _mixed([3, 1, 5, 2])
+    expected = [list(batch)[i] for i in np.arange(4)[which]]
+    taken = batch.take(which)
+    assert taken.lengths.tolist() == [len(episode) for episode in expected]
+    for one, other in zip(taken, expected, strict=True):
+        assert (one.index, one.metadata, one.derived) == (other.index, other.metadata, other.derived)
+        for (path, column), (other_path, other_column) in zip(one.flatten(), other.flatten(), strict=True):
+            assert path == other_path
+            np.testing.assert_array_equal(column, other_column)
+
+
+def test_neighbours_taken_from_a_batch_share_its_memory() -> None:
+    batch = _mixed([3, 1, 5, 2])
+    assert np.shares_memory(batch.take(slice(1, 3)).rows.reward, batch.rows.reward)
+    assert batch.take([0, 1, 2, 3]) is batch
+    with pytest.raises(EmptyEpisode):
+        batch.take([])
+
+
+def test_facts_in_columns_are_the_dicts_they_stand_for() -> None:
+    facts = FactColumns({"name": [b"a", b"b", b"c"], "at": {"seed": np.array([1, 2, 3])}}, 3)
+    assert facts[2] == {"name": b"c", "at": {"seed": 3}}
+    assert list(facts.take([2, 0])) == [facts[2], facts[0]]
+    assert list(facts[1:]) == [facts[1], facts[2]]
+    assert _mixed([1, 2]).fact_names == {"name", "at"}
+    with pytest.raises(IndexError):
+        facts[3]
+    with pytest.raises(ValueError, match="1 values of name for 2 episodes"):
+        FactColumns({"name": [1]}, 2)
