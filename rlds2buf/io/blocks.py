@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 from rlds2buf.errors import EpisodeError, SourceError, SpecMismatch
 
-__all__ = ["blocks_of", "joined", "row_bytes"]
+__all__ = ["blocks_of", "in_parts", "joined", "row_bytes", "spans"]
+
+_T = TypeVar("_T")
 
 
 def blocks_of(
@@ -93,6 +95,45 @@ def joined(episodes: Sequence[Episode], *, source: str | None, index: np.ndarray
         raise SpecMismatch(f"episodes of one batch must have one layout: {cause}", source=source) from cause
     starts = np.cumsum(np.array(lengths, np.int64)) - lengths
     return EpisodeBatch(rows, starts, placeholder, index=index, metadata=metadata, derived=derived.pop())
+
+
+def spans(ends: np.ndarray, start: int, stop: int | None, rows: int) -> Iterator[tuple[int, int]]:
+    """Neighbouring episodes that make a block: numbers from and up to (not with), of at most `rows` rows together.
+
+    Args:
+        ends: ``[E] int64``, how many rows there are up to the end of each.
+        start, stop: as of :meth:`Source.read_batches`.
+        rows: a longer episode is a block of its own.
+
+    >>> list(spans(np.array([3, 5, 12, 13]), 0, None, 6))
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    stop = len(ends) if stop is None else min(stop, len(ends))
+    while start < stop:
+        before = int(ends[start - 1]) if start else 0
+        upto = min(max(int(np.searchsorted(ends, before + rows, "right")), start + 1), stop)
+        yield start, upto
+        start = upto
+
+
+def in_parts(read: Callable[[int, int], _T], start: int, stop: int) -> Iterator[_T]:
+    """What `read` makes of episodes ``start`` up to (not with) ``stop``: in one go, or else of fewer at a time.
+
+    So that what can't be read costs nothing that comes before it.
+
+    Raises:
+        SourceError: `read` raises it for a single episode.
+    """
+    try:
+        found = read(start, stop)
+    except SourceError:
+        if stop - start == 1:
+            raise
+        middle = (start + stop) // 2
+        yield from in_parts(read, start, middle)
+        yield from in_parts(read, middle, stop)
+    else:
+        yield found
 
 
 def row_bytes(part: Episode | EpisodeBatch) -> int:

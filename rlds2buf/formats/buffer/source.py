@@ -25,6 +25,7 @@ from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget, Tally
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.fields import DATA_FIELDS
 from rlds2buf.core.ragged import unpack_rows
 from rlds2buf.core.row_flags import (
@@ -35,11 +36,11 @@ from rlds2buf.core.row_flags import (
     IS_TERMINAL,
     NOT_RECORDED,
     OWN_NEXT,
-    PLACEHOLDER_FINAL_ROW,
 )
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, Rlds2bufError, SnapshotError, SourceFormatError
 from rlds2buf.files.fingerprint import fingerprint_files
+from rlds2buf.io.blocks import blocks_of, in_parts, spans
 from rlds2buf.io.source import Source
 
 __all__ = ["BufferDirSource"]
@@ -122,13 +123,21 @@ class BufferDirSource(Source):
     def num_steps(self) -> int:
         return int(self._edges[-1] - self._edges[0])
 
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
-        stop = self.num_episodes if stop is None else min(stop, self.num_episodes)
+    def read_batches(
+        self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
+        blocks = self._blocks(start, stop, min(rows, bytes // self._row_bytes))
+        if self._images == "encoded" or self._decoded is self._store.spec:
+            yield from blocks
+            return
         with DecodePool() as pool:
-            for index in range(start, stop):
-                with _translated(self.name):
-                    episode = self._episode(index, int(self._edges[index]), int(self._edges[index + 1]), pool)
-                yield episode
+            files = (episode for block in blocks for episode in block)
+            yield from blocks_of((self._with_pixels(episode, pool) for episode in files), rows, bytes)
+
+    def _blocks(self, start: int, stop: int | None, rows: int) -> Iterator[EpisodeBatch]:
+        """Episodes with pictures as the files they are."""
+        for first, upto in spans(self._edges[1:] - self._edges[0], start, stop, rows):
+            yield from in_parts(self._block, first, upto)
 
     def encoded(self) -> BufferDirSource:
         """See :meth:`Source.encoded`; itself if `images` was given, or there are no pictures kept as files."""
@@ -170,7 +179,8 @@ class BufferDirSource(Source):
             edges.append(np.flatnonzero((found & CODE) == FINAL_ROW) + start + 1)
         if edges[-1].size == 0 or edges[-1][-1] != store.newest:
             edges.append(np.array([store.newest]))  # rows without an end, as they are; none if there are no rows
-        return np.unique(np.concatenate(edges))
+        found = np.concatenate(edges)
+        return found[np.diff(found, prepend=-1) > 0]
 
     def _rows(self, column: Any, start: int, stop: int) -> np.ndarray:
         """Rows by their keys, as an array of their own."""
@@ -187,46 +197,73 @@ class BufferDirSource(Source):
         parts = {name: getattr(spec, name) for name in (*DATA_FIELDS, "extras")}
         return StepSpec(**nest.map_structure(lambda field: (field and field.image) or field, parts))
 
-    def _episode(self, index: int, start: int, stop: int, pool: DecodePool) -> Episode | EpisodeError:
-        columns: dict[nest.Path, Any] = {}
-        tally = Tally(self._budget)
+    @functools.cached_property
+    def _row_bytes(self) -> int:
+        """What a row takes, values of any length by their mean."""
         store = self._store
-        for i, (path, field) in enumerate(zip(store.paths, store.fields, strict=True)):
-            rows = self._rows(store.columns[i], start, stop)
-            if i in store.vocabularies:
-                rows = store.vocabularies[i].decode(rows)
-            columns[path] = unpack_rows(rows, field) if None in field.shape else rows
-            if field.image is not None and self._images != "encoded":
-                files, image = columns[path].tolist(), StoredImage(field.image.shape, field.image.dtype)
-                check_pixels(files, image, tally)
-                columns[path] = pool.submit(files, image)
-        for path, pending in columns.items():
-            if isinstance(pending, PendingFrames):
-                try:
-                    columns[path] = pending.result()
-                except DamagedImage as cause:
-                    where: dict[str, Any] = {"source": self.name, "episode": index, "step": cause.frame}
-                    return EpisodeError(str(cause), path=nest.path_name(path), rule="unreadable", **where)
-        flags = self._rows(store.flags, start, stop)
-        parts = {}
-        for name in (*DATA_FIELDS, "extras"):
-            spec = getattr(store.spec, name)
-            leaves = [columns.get((name, *path)) for path, _ in nest.flatten(spec)]
-            parts[name] = nest.unflatten(spec, iter(leaves))
-        metadata: dict[str, Any] = {}
-        if flags[-1] & NOT_RECORDED and flags[-1] & CODE == FINAL_ROW:
-            metadata[PLACEHOLDER_FINAL_ROW] = True
-        if store.source is not None:
-            metadata["source_id"] = int(self._rows(store.source, start, start + 1)[0])
-        return Episode(
-            **parts,
-            is_first=(flags & IS_FIRST) != 0,
-            is_last=(flags & IS_LAST) != 0,
-            is_terminal=(flags & IS_TERMINAL) != 0,
-            metadata=metadata,
-            source=self.name,
-            index=index,
-        )
+        blobs = sum(store.columns[i].nbytes // max(1, len(store.columns[i])) for i in store.blobs)
+        return max(1, store.spec.row_bytes + blobs)
+
+    def _block(self, start: int, stop: int) -> EpisodeBatch:
+        """Episodes ``start`` up to (not with) ``stop``."""
+        with _translated(self.name):
+            edges = self._edges[start : stop + 1]
+            first, last = int(edges[0]), int(edges[-1])
+            store = self._store
+            columns = {path: self._column(i, first, last) for i, path in enumerate(store.paths)}
+            flags = self._rows(store.flags, first, last)
+            parts = {}
+            for name in (*DATA_FIELDS, "extras"):
+                spec = getattr(store.spec, name)
+                leaves = [columns.get((name, *path)) for path, _ in nest.flatten(spec)]
+                parts[name] = nest.unflatten(spec, iter(leaves))
+            final = flags[edges[1:] - 1 - first]
+            placeholder = ((final & NOT_RECORDED) != 0) & ((final & CODE) == FINAL_ROW)
+            metadata = None
+            if store.source is not None:
+                ids = self._rows(store.source, first, last)[edges[:-1] - first]
+                metadata = [{"source_id": number} for number in ids.tolist()]
+            rows = Episode(
+                **parts,
+                is_first=(flags & IS_FIRST) != 0,
+                is_last=(flags & IS_LAST) != 0,
+                is_terminal=(flags & IS_TERMINAL) != 0,
+                source=self.name,
+                index=start,
+            )
+            return EpisodeBatch(rows, edges[:-1] - first, placeholder if placeholder.any() else None, metadata=metadata)
+
+    def _column(self, i: int, start: int, stop: int) -> np.ndarray:
+        """Rows of a column by their keys, texts as such and arrays of any shape unpacked."""
+        store = self._store
+        rows = self._rows(store.columns[i], start, stop)
+        if i in store.vocabularies:
+            rows = store.vocabularies[i].decode(rows)
+        return unpack_rows(rows, store.fields[i]) if None in store.fields[i].shape else rows
+
+    def _with_pixels(self, episode: Episode, pool: DecodePool) -> Episode | EpisodeError:
+        """An episode whose pictures are files, with pixels in their place."""
+        tally = Tally(self._budget)
+        columns: dict[nest.Path, Any] = dict(episode.flatten())
+        with _translated(self.name):
+            for path, field in zip(self._store.paths, self._store.fields, strict=True):
+                if field.image is not None:
+                    files, image = columns[path].tolist(), StoredImage(field.image.shape, field.image.dtype)
+                    check_pixels(files, image, tally)
+                    columns[path] = pool.submit(files, image)
+            for path, pending in columns.items():
+                if isinstance(pending, PendingFrames):
+                    try:
+                        columns[path] = pending.result()
+                    except DamagedImage as cause:
+                        where: dict[str, Any] = {"source": self.name, "episode": episode.index, "step": cause.frame}
+                        return EpisodeError(str(cause), path=nest.path_name(path), rule="unreadable", **where)
+            parts = {}
+            for name in (*DATA_FIELDS, "extras"):
+                held = getattr(episode, name)
+                leaves = [columns.get((name, *path)) for path, _ in nest.flatten(held)]
+                parts[name] = nest.unflatten(held, iter(leaves))
+            return episode.replace(**parts)
 
 
 @contextlib.contextmanager

@@ -17,10 +17,11 @@ from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.row_flags import OPEN_TAIL
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import EpisodeError, SourceError, SourceFormatError
+from rlds2buf.errors import EpisodeError, SourceFormatError
 from rlds2buf.files.fingerprint import fingerprint_files
 from rlds2buf.formats.d4rl.block_reader import BlockReader
 from rlds2buf.formats.d4rl.layout import Layout, flagged_rows
+from rlds2buf.io.blocks import in_parts, spans
 from rlds2buf.io.cuts import Cuts, cut
 from rlds2buf.io.source import Source
 
@@ -147,40 +148,25 @@ class D4rlHdf5Source(Source):
     def read_batches(
         self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
     ) -> Iterator[EpisodeBatch | EpisodeError]:
-        cuts = self._cuts
         row_bytes = max(1, self._spec.row_bytes)
         rows = min(rows, bytes // row_bytes, self._budget.max_bytes // row_bytes)
-        ends = np.cumsum(cuts.lengths)
-        stop = len(cuts) if stop is None else min(stop, len(cuts))
         with self._open() as file:
             layout = Layout(file, self.name, infos=self._infos, timeouts=self._timeouts)
             if layout.count != self._rows:
                 raise SourceFormatError(f"{self.name}: the file changed, from {self._rows} to {layout.count} rows")
-            reader = BlockReader(file, layout, cuts, reward_shift=self._reward_shift, row_bytes=row_bytes)
-            while start < stop:
-                most = int(ends[start] - cuts.lengths[start]) + rows
-                upto = min(max(int(np.searchsorted(ends, most, "right")), start + 1), stop)
-                yield from self._blocks(reader, start, upto)
-                start = upto
+            reader = BlockReader(file, layout, self._cuts, reward_shift=self._reward_shift, row_bytes=row_bytes)
+            for first, upto in spans(np.cumsum(self._cuts.lengths), start, stop, rows):
+                yield from in_parts(functools.partial(self._block, reader), first, upto)
 
-    def _blocks(self, reader: BlockReader, start: int, stop: int) -> Iterator[EpisodeBatch]:
-        """Episodes ``start`` up to (not with) ``stop`` as a batch; in parts, up to the rows that can't be read."""
-        try:
-            columns, lowers = reader.read(start, stop)
-        except SourceError:
-            if stop - start == 1:
-                raise
-            middle = (start + stop) // 2
-            yield from self._blocks(reader, start, middle)
-            yield from self._blocks(reader, middle, stop)
-            return
+    def _block(self, reader: BlockReader, start: int, stop: int) -> EpisodeBatch:
         cuts = self._cuts
+        columns, lowers = reader.read(start, stop)
         metadata: list[dict[str, Any]] | None = None
         if cuts.open_tail and stop == len(cuts):
             metadata = [{}] * (stop - start - 1) + [{OPEN_TAIL: True}]
         placeholder = None if self._has_next else cuts.terminated[start:stop]
         rows = Episode(**columns, metadata=self._metadata, source=self.name, index=start)
-        yield EpisodeBatch(rows, lowers, placeholder, metadata=metadata)
+        return EpisodeBatch(rows, lowers, placeholder, metadata=metadata)
 
     def details(self) -> dict[str, Any]:
         cuts = self._cuts
