@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from rlds2buf.check.block import Block
 from rlds2buf.check.rules import Fault
 
-__all__ = ["boundary_faults", "seams", "well_formed"]
+__all__ = ["boundary_faults", "boundary_suspects", "seams", "well_formed"]
 
 
 def well_formed(is_first: np.ndarray, is_last: np.ndarray, is_terminal: np.ndarray) -> bool:
@@ -71,6 +72,23 @@ def boundary_faults(is_first: np.ndarray, is_last: np.ndarray, is_terminal: np.n
     if len(early):
         faults.append(_fault("terminal-inside", "is_terminal without is_last", early, "is_terminal"))
     return sorted(faults, key=lambda fault: fault.step or 0)
+
+
+def boundary_suspects(block: Block) -> np.ndarray:
+    """``[E] bool``: the episodes of a batch that are not :func:`well_formed`."""
+    rows, starts, ends = block.rows, block.starts, block.ends
+    first, last, terminal = rows.is_first[starts], rows.is_last[ends], rows.is_terminal[ends]
+    episodes = len(starts)
+    if (
+        np.count_nonzero(first) == np.count_nonzero(rows.is_first) == episodes
+        and np.count_nonzero(last) == np.count_nonzero(rows.is_last) == episodes
+        and np.count_nonzero(terminal) == np.count_nonzero(rows.is_terminal)
+    ):
+        return np.zeros(episodes, np.bool_)
+    firsts, lasts, terminals = (
+        np.add.reduceat(flag, starts, dtype=np.int64) for flag in (rows.is_first, rows.is_last, rows.is_terminal)
+    )
+    return np.asarray(~(first & last & (firsts == 1) & (lasts == 1) & (terminals == terminal)))
 
 
 def seams(is_first: np.ndarray, is_last: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Rules on the numbers of one episode: finite, discounts in range, nothing lost at the end.
 
-Each function takes an episode and returns faults; none looks at another episode.
+Each function takes an episode and returns faults; none looks at another episode.  Behind each
+follows its screen (:mod:`rlds2buf.check.block`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlds2buf.check.block import Block
 from rlds2buf.check.rules import Fault
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
@@ -20,10 +22,15 @@ from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 __all__ = [
     "Columns",
     "discount_faults",
+    "discount_suspects",
     "final_reward_faults",
+    "final_reward_suspects",
     "limit_faults",
+    "limit_suspects",
     "nonfinite_faults",
+    "nonfinite_suspects",
     "one_step_faults",
+    "one_step_suspects",
 ]
 
 Columns = Iterable[tuple[nest.Path, np.ndarray]]
@@ -47,6 +54,22 @@ def nonfinite_faults(columns: Columns) -> list[Fault]:
         if column.dtype.kind in "fc" and np.count_nonzero(np.isfinite(column)) != column.size:
             faults += _nonfinite(path, column)
     return faults
+
+
+def nonfinite_suspects(block: Block, *, padding: bool = True) -> np.ndarray:
+    """``[E] bool``: the episodes with such values; those that have them in `padding` only, if asked for."""
+    found = block.none()
+    for path, column in block.columns:
+        if column.dtype.kind not in "fc":
+            continue
+        finite = np.isfinite(column)
+        if np.count_nonzero(finite) == column.size:
+            continue
+        bad = ~finite.reshape(len(column), -1).all(axis=1)
+        if not padding and path[0] in TRANSITION_FIELDS:
+            bad[block.ends] = False
+        found |= block.holding(bad)
+    return found
 
 
 def limit_faults(episode: Episode, columns: Columns, limits: Mapping[nest.Path, Limits]) -> list[Fault]:
@@ -76,6 +99,20 @@ def limit_faults(episode: Episode, columns: Columns, limits: Mapping[nest.Path, 
     return faults
 
 
+def limit_suspects(block: Block, limits: Mapping[nest.Path, Limits]) -> np.ndarray:
+    """``[E] bool``: the episodes with such values."""
+    found = block.none()
+    for path, column in block.columns:
+        allowed = limits.get(path)
+        if allowed is None:
+            continue
+        outside = allowed.outside(column)
+        if np.count_nonzero(outside):
+            outside[block.ends if path[0] in TRANSITION_FIELDS else block.ends[block.placeholder]] = False
+            found |= block.holding(outside)
+    return found
+
+
 def discount_faults(episode: Episode) -> list[Fault]:
     """Discounts outside [0, 1], and a transition into a terminal row that keeps a discount.
 
@@ -97,6 +134,23 @@ def discount_faults(episode: Episode) -> list[Fault]:
     return faults
 
 
+def discount_suspects(block: Block, *, warnings: bool = True) -> np.ndarray:
+    """``[E] bool``: the episodes with such discounts; those that only warrant warnings, if asked for."""
+    found = block.none()
+    terminated = block.ends[block.rows.is_terminal[block.ends] & (block.lengths > 1)]
+    for _, column in _numbers(block.rows.discount, "discount"):
+        if not (np.minimum.reduce(column, axis=None) >= 0 and np.maximum.reduce(column, axis=None) <= 1):
+            with np.errstate(invalid="ignore"):
+                bad = _any_by_row((column < 0) | (column > 1))
+            if not warnings:
+                bad[block.ends] = False
+            found |= block.holding(bad)
+        if warnings and len(terminated):
+            keeps = _any_by_row(column[terminated - 1] > 0)
+            found[np.searchsorted(block.ends, terminated[keeps])] = True
+    return found
+
+
 def final_reward_faults(episode: Episode) -> list[Fault]:
     """A reward on the last row: no transition starts there, so it never reaches a learner.
 
@@ -113,6 +167,15 @@ def final_reward_faults(episode: Episode) -> list[Fault]:
     return faults
 
 
+def final_reward_suspects(block: Block) -> np.ndarray:
+    """``[E] bool``: the episodes with such a reward."""
+    found = block.none()
+    for _, column in _numbers(block.rows.reward, "reward"):
+        last = column[block.ends]
+        found |= _any_by_row(last != 0) & ~_any_by_row(~np.isfinite(last))
+    return found
+
+
 def one_step_faults(episode: Episode) -> list[Fault]:
     """An episode of one row.
 
@@ -120,6 +183,11 @@ def one_step_faults(episode: Episode) -> list[Fault]:
     'one step, so no transition'
     """
     return [Fault("one-step", "one step, so no transition", 0)] if episode.num_steps == 1 else []
+
+
+def one_step_suspects(block: Block) -> np.ndarray:
+    """``[E] bool``: the episodes of one row."""
+    return np.asarray(block.lengths == 1)
 
 
 def _nonfinite(path: nest.Path, column: np.ndarray) -> list[Fault]:
@@ -164,6 +232,11 @@ def _numbers(field: nest.Nest, name: str) -> list[tuple[nest.Path, np.ndarray]]:
         for path, column in nest.flatten(field, (name,))
         if column is not None and column.dtype.kind in "fiu" and column.size
     ]
+
+
+def _any_by_row(values: np.ndarray) -> np.ndarray:
+    """``[N] bool`` of ``[N, ...] bool``."""
+    return values if values.ndim == 1 else np.asarray(values.reshape(len(values), -1).any(axis=1))
 
 
 def _short(value: Any) -> str:
