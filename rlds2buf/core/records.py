@@ -31,7 +31,7 @@ class Records(Sequence[tuple[bytes, int]]):
 
     __slots__ = ("edges", "frames")
 
-    def __init__(self, frames: bytes, edges: np.ndarray) -> None:
+    def __init__(self, frames: bytes | bytearray, edges: np.ndarray) -> None:
         self.frames = frames
         self.edges = edges
 
@@ -75,4 +75,4 @@ class Records(Sequence[tuple[bytes, int]]):
             raise IndexError(i)
         i %= len(self)
         begin, end = int(self.edges[i]) + HEADER_BYTES, int(self.edges[i + 1]) - FOOTER_BYTES
-        return self.frames[begin:end], int.from_bytes(self.frames[end : end + FOOTER_BYTES], "little")
+        return bytes(self.frames[begin:end]), int.from_bytes(self.frames[end : end + FOOTER_BYTES], "little")

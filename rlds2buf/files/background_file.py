@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +14,8 @@ from rlds2buf.errors import SinkError, WriteTimeout
 
 __all__ = ["BackgroundFile"]
 
+Buffer = bytes | bytearray | memoryview
+
 _BLOCK: Final = 1 << 20
 _MOST_WAITING: Final = 1 << 23
 _SYNC_EVERY: Final = 1 << 24
@@ -24,8 +25,8 @@ _SECONDS: Final = 600.0
 class BackgroundFile:
     """Append-only, by way of blocks of memory that are used again and again.
 
-    About 8 MiB wait in memory.  What was written goes to the disk all along, so that the last sync
-    has little left to do.
+    About 8 MiB wait in memory, or one piece that is larger.  What was written goes to the disk all along, so that
+    the last sync has little left to do.
 
     Args:
         path: the file.
@@ -38,8 +39,7 @@ class BackgroundFile:
     >>> import tempfile
     >>> file = BackgroundFile(Path(tempfile.mkdtemp()) / "a", "wb")
     >>> for text in (b"one", b"two"):
-    ...     _ = file.block.write(text)
-    ...     file.advance()
+    ...     file.write(text)
     >>> file.close()
     >>> file.path.read_bytes()
     b'onetwo'
@@ -47,32 +47,32 @@ class BackgroundFile:
 
     def __init__(self, path: Path, mode: str) -> None:
         self.path = path
-        self.block = io.BytesIO()
-        """Where to write; then call :meth:`advance`, for it may be another one after that."""
         try:
             self._file = open(path, mode, buffering=0)
         except OSError as cause:
             raise self._error(cause) from cause
+        self._small = bytearray()  # together they make a piece that is worth another thread's while
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rlds2buf-write")
-        self._under_way: deque[tuple[Future[None], io.BytesIO]] = deque()
+        self._under_way: deque[tuple[Future[None], int]] = deque()
         self._under_way_bytes = self._unsynced = 0
 
-    def advance(self) -> None:
-        """Hand the block over if it is full; waits while too much is under way."""
-        if self.block.tell() < _BLOCK:
-            return
-        self._hand_over()
+    def write(self, data: Buffer) -> None:
+        """Append `data`, which nobody changes any more; waits while too much is under way."""
+        if len(data) < _BLOCK:
+            self._small += data
+            if len(self._small) >= _BLOCK:
+                self._hand_over_small()
+        else:
+            self._hand_over_small()
+            self._hand_over(data)
         while self._under_way_bytes > _MOST_WAITING:
             self._wait_for_one()
-        # Memory that was just used is quicker than fresh one.
-        done = len(self._under_way) > 1 and self._under_way[0][0].done()
-        self.block = self._wait_for_one() if done else io.BytesIO()
 
     def flush(self) -> None:
         """Wait until everything is written."""
-        self._hand_over()
+        self._hand_over_small()
         while self._under_way:
-            self.block = self._wait_for_one()
+            self._wait_for_one()
 
     def sync(self) -> None:
         """Wait until everything is on the disk."""
@@ -96,14 +96,17 @@ class BackgroundFile:
         with contextlib.suppress(OSError):
             self._file.close()
 
-    def _hand_over(self) -> None:
-        if self.block.tell():
-            self._under_way.append((self._thread.submit(self._write, self.block), self.block))
-            self._under_way_bytes += self.block.tell()
+    def _hand_over_small(self) -> None:
+        if self._small:
+            self._hand_over(self._small)
+            self._small = bytearray()
 
-    def _wait_for_one(self) -> io.BytesIO:
-        """The oldest block, to be used again."""
-        future, block = self._under_way[0]
+    def _hand_over(self, data: Buffer) -> None:
+        self._under_way.append((self._thread.submit(self._write, data), len(data)))
+        self._under_way_bytes += len(data)
+
+    def _wait_for_one(self) -> None:
+        future, size = self._under_way[0]
         try:
             future.result(timeout=_SECONDS)
         except NotInTime as cause:
@@ -111,15 +114,13 @@ class BackgroundFile:
         except OSError as cause:
             raise self._error(cause) from cause
         self._under_way.popleft()
-        self._under_way_bytes -= block.tell()
-        block.seek(0)
-        return block
+        self._under_way_bytes -= size
 
-    def _write(self, block: io.BytesIO) -> None:
-        with block.getbuffer() as whole, whole[: block.tell()] as written:
-            at = 0
-            while at < len(written):
-                at += self._file.write(written[at:])
+    def _write(self, data: Buffer) -> None:
+        at = 0
+        with memoryview(data) as whole:
+            while at < len(whole):
+                at += self._file.write(whole[at:])
         self._unsynced += at
         if self._unsynced >= _SYNC_EVERY:
             os.fdatasync(self._file.fileno())

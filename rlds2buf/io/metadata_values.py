@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from rlds2buf.core import nest
 from rlds2buf.core.dtypes import parse_dtype
+from rlds2buf.core.episode_batch import EpisodeBatch, FactColumns
 
 __all__ = ["SharedFacts", "fact", "facts_of", "from_json", "same_fact", "to_json"]
 
@@ -144,6 +146,11 @@ class SharedFacts:
                 self.facts.pop(path, None)
                 lose(f"metadata/{path}", "it differs between episodes, and the format has it once for all")
 
+    def add_batch(self, batch: EpisodeBatch, lose: Lose) -> None:
+        """:meth:`add` the metadata of several episodes: of each of them that may say what those before did not."""
+        for episode in batch.take(_telling(batch)):
+            self.add(episode.metadata, lose)
+
     def to_json(self) -> Any:
         """As plain JSON values."""
         return None if self.facts is None else {path: to_json(value) for path, value in self.facts.items()}
@@ -155,6 +162,24 @@ class SharedFacts:
         if data is not None:
             shared.facts = {path: from_json(value) for path, value in data.items()}
         return shared
+
+
+def _telling(batch: EpisodeBatch) -> list[int]:
+    """The first episode, and each with something in its metadata that none has before it, for all that can be seen."""
+    columns = [] if batch.placeholder is None else [batch.placeholder]
+    if isinstance(batch.metadata, FactColumns):
+        columns += [column for _, column in nest.flatten(batch.metadata.columns)]
+    elif batch.metadata is not None:
+        return list(range(len(batch)))
+    telling = {0}
+    for column in columns:
+        if not isinstance(column, np.ndarray) or column.dtype.kind not in "biufc":
+            return list(range(len(batch)))
+        other = column != column[0]
+        if column.dtype.kind in "fc":
+            other &= ~(np.isnan(column) & np.isnan(column[0]))
+        telling.update(np.flatnonzero(other.reshape(len(batch), -1).any(1))[:1].tolist())
+    return sorted(telling)
 
 
 def _array(value: Any) -> np.ndarray:

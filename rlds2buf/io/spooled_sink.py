@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlds2buf.core import nest
-from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import FieldSpec, StepSpec
-from rlds2buf.errors import SinkError, SnapshotCorrupt
+from rlds2buf.errors import SinkError, SnapshotCorrupt, SpecMismatch
 from rlds2buf.files.partial import PartialFolder
 from rlds2buf.io.column_spool import ColumnSpool
 from rlds2buf.io.sink import Sink
 
-__all__ = ["OPEN_END", "SpooledSink"]
+__all__ = ["SpooledSink", "started"]
 
 LAST_ROW_LOST = "the last row's value, which starts no transition, is not kept: it is read back as zeros"
 NO_DISCOUNT = "the format has none: 1 is read back, and 0 on the step into a terminal row and on that row (float32)"
@@ -31,8 +31,8 @@ class SpooledSink(Sink):
     is first appended to plain files in ``.NAME.partial`` (:class:`~rlds2buf.io.column_spool.ColumnSpool`), and
     :meth:`commit` makes the output from these, a few megabytes at a time.  It needs the data's size twice on the disk.
 
-    A subclass says what it spools in :meth:`plan`, takes episodes in :meth:`take` and writes the
-    output in :meth:`produce`.
+    A subclass says what it spools in :meth:`plan`, which episodes it can't hold in :meth:`misfit`, takes the
+    others in :meth:`take` and writes the output in :meth:`produce`.
 
     Args:
         path: where the output goes.
@@ -67,9 +67,13 @@ class SpooledSink(Sink):
             MissingDependency: what :meth:`produce` needs is not installed.
         """
 
+    def misfit(self, batch: EpisodeBatch) -> tuple[int, SpecMismatch] | None:
+        """The first episode of a batch of the spec that the format can't hold, by its place, and why; None: all fit."""
+        return None
+
     @abc.abstractmethod
-    def take(self, episode: Episode) -> None:
-        """Spool an episode that fits the spec; nothing is spooled if this raises."""
+    def take(self, batch: EpisodeBatch) -> None:
+        """Spool the episodes of a batch of the spec, of which none is a :meth:`misfit`."""
 
     @abc.abstractmethod
     def produce(self, spool: ColumnSpool, target: Path) -> None:
@@ -121,17 +125,23 @@ class SpooledSink(Sink):
             self._part = None
             raise
 
-    def write(self, episode: Episode) -> int:
-        """Append an episode; its transitions are its items.
+    def write_batch(self, batch: EpisodeBatch) -> int:
+        """Append episodes; their transitions are their items.
 
         Raises:
-            SpecMismatch: it does not fit the spec, or the format can't hold a text in it; nothing was written.
-            SinkError: it can't be written.
+            SpecMismatch: one does not fit the spec, or the format can't hold a text in it; those before it are written.
+            SinkError: they can't be written.
         """
         assert self._spool is not None, "write before open"
-        self._spec.check(episode)
-        self.take(episode)
-        return episode.num_transitions
+        self._spec.check(next(iter(batch)))
+        found = self.misfit(batch)
+        if found is None:
+            self.take(batch)
+            return batch.num_transitions
+        place, error = found
+        if place:
+            self.take(batch.take(slice(place)))
+        raise error
 
     def resumed(self) -> Mapping[str, Any] | None:
         """What the last checkpoint of the killed run was given."""
@@ -195,13 +205,12 @@ class SpooledSink(Sink):
             self.lose("reward", "it is read back without its axis of length 1")
         return FieldSpec((), value.dtype)
 
-    def rewards(self, episode: Episode) -> np.ndarray:
-        """The rewards of an episode's transitions, ``[N - 1]``."""
-        if episode.reward is None:
-            return np.zeros(episode.num_transitions, np.float32)
-        self.notice_final(("reward",), episode.reward)
-        rewards: np.ndarray = episode.reward[:-1].reshape(-1)
-        return rewards
+    def rewards(self, batch: EpisodeBatch) -> np.ndarray:
+        """The rewards of the episodes' transitions, ``[M - E]``."""
+        if batch.rows.reward is None:
+            return np.zeros(batch.num_transitions, np.float32)
+        self.notice_final(batch, ("reward",), batch.rows.reward)
+        return started(batch, batch.rows.reward).reshape(-1)
 
     def extra_name(self, path: nest.Path, place: nest.Path, fault: str | None) -> str | None:
         """The column for an extra that goes to `place`; None if it can't, which is noted, as a change of its place is.
@@ -224,25 +233,32 @@ class SpooledSink(Sink):
         assert self._spool is not None
         self._spool.append(rows)
 
-    def notice_discount(self, episode: Episode) -> None:
+    def notice_discount(self, batch: EpisodeBatch) -> None:
         """Note logged discounts that are not the ones a reader makes up."""
-        logged = episode.discount
+        logged = batch.rows.discount
         if logged is None or "discount" in self._losses:
             return
-        usual = np.ones(episode.num_steps, np.float32)
-        if episode.is_terminal[-1] and episode.num_steps > 1:
-            usual[-2:] = 0
+        usual = np.ones(batch.num_steps, np.float32)
+        ends = batch.ends
+        terminals = ends[batch.rows.is_terminal[ends] & (batch.lengths > 1)]
+        usual[terminals] = usual[terminals - 1] = 0
         same = isinstance(logged, np.ndarray) and logged.dtype == usual.dtype and np.array_equal(logged, usual)
         if not same:
             self.lose("discount", NO_DISCOUNT)
 
-    def notice_final(self, path: nest.Path, column: np.ndarray) -> None:
-        """Note a last row that is more than padding."""
+    def notice_final(self, batch: EpisodeBatch, path: nest.Path, column: np.ndarray) -> None:
+        """Note last rows of a column ``[M, ...]`` that are more than padding."""
         name = nest.path_name(path)
         if LAST_ROW_LOST not in self._losses.get(name, "") and np.any(
-            column[-1] != (b"" if column.dtype == object else 0)
+            column[batch.ends] != (b"" if column.dtype == object else 0)
         ):
             self.lose(name, LAST_ROW_LOST)
+
+    def notice_ends(self, batch: EpisodeBatch) -> None:
+        """Note episodes that are not flagged last, which the format ends by a time-out."""
+        rows, ends = batch.rows, batch.ends
+        if not (rows.is_last[ends] | rows.is_terminal[ends]).all():
+            self.lose("is_last", OPEN_END)
 
     def _begin(self, part: PartialFolder, fields: dict[str, FieldSpec]) -> None:
         journal = part.journal
@@ -255,3 +271,8 @@ class SpooledSink(Sink):
         except (LookupError, TypeError, ValueError) as cause:
             raise SnapshotCorrupt(f"{self.name}: the journal is not one of this conversion ({cause!r})") from cause
         self._spool = ColumnSpool(part.folder / "spool", fields, columns)
+
+
+def started(batch: EpisodeBatch, column: np.ndarray) -> np.ndarray:
+    """The rows of a column ``[M, ...]`` that start a transition, ``[M - E, ...]``: all but each episode's last."""
+    return column[:-1] if len(batch) == 1 else np.delete(column, batch.ends, 0)

@@ -16,25 +16,20 @@ def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("rlds2buf-write")]
 
 
-def put(file: BackgroundFile, data: bytes) -> None:
-    file.block.write(data)
-    file.advance()
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_everything_in_order(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     parts = [rng.randbytes(rng.choice([0, 10, 5000, 1 << 20, 3 << 20])) for _ in range(40)]
     file = BackgroundFile(tmp_path / "a", "wb")
     for i, part in enumerate(parts):
-        put(file, part)
+        file.write(part)
         if i % 13 == 5:
             file.sync()
             assert (tmp_path / "a").read_bytes() == b"".join(parts[: i + 1])
     file.close()
     assert (tmp_path / "a").read_bytes() == b"".join(parts) and threads() == []
     more = BackgroundFile(tmp_path / "a", "ab")
-    put(more, b"more")
+    more.write(b"more")
     more.close()
     assert (tmp_path / "a").read_bytes() == b"".join([*parts, b"more"])
 
@@ -50,7 +45,7 @@ def test_a_full_disk(size: int) -> None:
     file = BackgroundFile(Path("/dev/full"), "wb")
     with pytest.raises(SinkError, match="/dev/full: No space left"):
         for _ in range(10):
-            put(file, b"x" * size)
+            file.write(b"x" * size)
         file.sync()
     file.abandon()
     file.abandon()

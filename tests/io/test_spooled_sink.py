@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds2buf import Episode, FieldSpec, MissingDependency, StepSpec
+from rlds2buf import EpisodeBatch, FieldSpec, MissingDependency, StepSpec
 from rlds2buf.formats.d4rl.sink import D4rlHdf5Sink
 from rlds2buf.formats.minari.sink import MinariDirSink
 from rlds2buf.io.column_spool import ColumnSpool
@@ -27,8 +27,8 @@ class RewardsSink(SpooledSink):
     def plan(self, spec: StepSpec) -> dict[str, FieldSpec]:
         return {"reward": self.reward_field(spec.reward)}
 
-    def take(self, episode: Episode) -> None:
-        self.append({"reward": self.rewards(episode)})
+    def take(self, batch: EpisodeBatch) -> None:
+        self.append({"reward": self.rewards(batch)})
 
     def produce(self, spool: ColumnSpool, target: Path) -> None:
         column = spool.columns["reward"]

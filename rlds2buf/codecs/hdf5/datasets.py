@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from rlds2buf.core import nest
-from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SpecMismatch
 
-__all__ = ["check_texts", "clash", "extra_fault", "field_fault", "is_plain_name"]
+__all__ = ["clash", "extra_fault", "field_fault", "is_plain_name", "texts_misfit"]
 
 
 def extra_fault(field: FieldSpec, path: nest.Path, place: nest.Path, taken: Iterable[str]) -> str | None:
@@ -56,23 +56,42 @@ def clash(one: str, other: str) -> bool:
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
-def check_texts(episode: Episode, path: nest.Path, column: np.ndarray, *, utf8: bool = False) -> None:
-    """Raise for text that a dataset can't hold; numbers pass.
+def texts_misfit(
+    batch: EpisodeBatch, columns: Mapping[nest.Path, np.ndarray], utf8: Collection[nest.Path] = ()
+) -> tuple[int, SpecMismatch] | None:
+    """The first episode with a text that a dataset can't hold, by its place, and why; None if there is none.
 
-    Raises:
-        SpecMismatch: a text has zero bytes, or is not UTF-8 where it should be.
+    Args:
+        batch: the episodes.
+        columns: ``[M, ...]`` of it, by their paths; numbers pass.
+        utf8: which of them can't hold other bytes than UTF-8.
     """
-    if column.dtype != object:
-        return
-    flat = column.reshape(len(column), -1)
-    for step, row in enumerate(flat.tolist()):
-        for text in row:
-            why = "a text with zero bytes, which HDF5 can't hold" if b"\0" in text else None
-            if why is None and utf8 and not _is_utf8(text):
-                why = "a text that is not UTF-8"
-            if why is not None:
-                where: dict[str, Any] = {"source": episode.source, "episode": episode.index, "step": step}
-                raise SpecMismatch(why, path=nest.path_name(path), rule="spec", **where)
+    found: tuple[int, SpecMismatch] | None = None
+    for path, column in columns.items():
+        bad = _bad_text(column.reshape(-1).tolist(), path in utf8) if column.dtype == object else None
+        if bad is None:
+            continue
+        text, why = bad
+        row = text // (column.size // len(column))
+        place = int(np.searchsorted(batch.starts, row, "right")) - 1
+        if found is None or place < found[0]:
+            where: dict[str, Any] = {"source": batch.rows.source, "step": row - int(batch.starts[place])}
+            where["episode"] = None if batch.index is None else int(batch.index[place])
+            found = place, SpecMismatch(why, path=nest.path_name(path), rule="spec", **where)
+    return found
+
+
+def _bad_text(texts: list[bytes], utf8: bool) -> tuple[int, str] | None:
+    """Which text a dataset can't hold, and why."""
+    whole = b"\n".join(texts)
+    if b"\0" not in whole and (not utf8 or _is_utf8(whole)):
+        return None
+    for i, text in enumerate(texts):
+        if b"\0" in text:
+            return i, "a text with zero bytes, which HDF5 can't hold"
+        if utf8 and not _is_utf8(text):
+            return i, "a text that is not UTF-8"
+    return None
 
 
 def _is_utf8(text: bytes) -> bool:

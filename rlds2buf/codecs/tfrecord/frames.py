@@ -18,10 +18,20 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 import crc32c
+import numpy as np
 
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
 
-__all__ = ["count_records", "frame", "masked_crc", "open_records", "read_framed", "read_records"]
+__all__ = [
+    "count_records",
+    "fill_checksums",
+    "frame",
+    "frame_header",
+    "masked_crc",
+    "open_records",
+    "read_framed",
+    "read_records",
+]
 
 _LENGTH_CRC = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
@@ -38,14 +48,37 @@ def masked_crc(data: bytes | memoryview) -> int:
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def frame(record: bytes) -> bytes:
-    """One record as it lies in a file.
+def frame(record: bytes, crc: int | None = None) -> bytes:
+    """One record as it lies in a file; `crc` is its masked checksum, if it is known.
 
     >>> len(frame(b"abc"))
     19
     """
-    length = struct.pack("<Q", len(record))
-    return b"".join((length, _CRC.pack(masked_crc(length)), record, _CRC.pack(masked_crc(record))))
+    crc = masked_crc(record) if crc is None else crc
+    return b"".join((frame_header(len(record)), record, _CRC.pack(crc)))
+
+
+def frame_header(size: int) -> bytes:
+    """What comes before a record of `size` bytes."""
+    length = struct.pack("<Q", size)
+    return length + _CRC.pack(masked_crc(length))
+
+
+def fill_checksums(frames: bytearray, edges: np.ndarray) -> None:
+    """Write behind each record the checksum of it.
+
+    Args:
+        frames: E frames, one behind the other.
+        edges: ``[E + 1] int64``, where each begins, and where the last one ends.
+    """
+    footers = edges[1:] - _FOOTER
+    with memoryview(frames) as whole:
+        pairs = zip((edges[:-1] + _HEADER).tolist(), footers.tolist(), strict=True)
+        crcs = np.array([crc32c.crc32c(whole[start:stop]) for start, stop in pairs], np.uint32)
+        masked = ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(0xA282EAD8)
+        np.frombuffer(whole, np.uint8)[footers[:, None] + np.arange(_FOOTER)] = (
+            masked.astype("<u4").view(np.uint8).reshape(-1, _FOOTER)
+        )
 
 
 def read_records(path: str | os.PathLike[str], start: int = 0, *, check_data: bool = True) -> Iterator[bytes]:

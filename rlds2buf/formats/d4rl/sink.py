@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlds2buf.codecs.hdf5.datasets import check_texts, extra_fault, field_fault
+from rlds2buf.codecs.hdf5.datasets import extra_fault, field_fault, texts_misfit
 from rlds2buf.codecs.hdf5.writing import SIGNATURE, Hdf5Writer, create_hdf5, find_h5py
 from rlds2buf.core import nest
-from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import FieldSpec, StepSpec
-from rlds2buf.errors import SinkError
+from rlds2buf.errors import SinkError, SpecMismatch
 from rlds2buf.io.column_spool import BLOCK_BYTES, ColumnSpool
 from rlds2buf.io.metadata_values import SharedFacts
-from rlds2buf.io.spooled_sink import OPEN_END, SpooledSink
+from rlds2buf.io.spooled_sink import SpooledSink, started
 
 __all__ = ["D4rlHdf5Sink"]
 
@@ -93,28 +93,26 @@ class D4rlHdf5Sink(SpooledSink):
         find_h5py()
         return columns
 
-    def take(self, episode: Episode) -> None:
-        extras = {name: nest.get(episode.extras, path) for name, path in self._extras.items()}
-        columns: dict[nest.Path, np.ndarray] = {("action",): episode.action}
-        columns.update((("extras", *self._extras[name]), column) for name, column in extras.items())
-        for path, column in (("observation",), episode.observation), *columns.items():
-            check_texts(episode, path, column)
-        if episode.num_steps == 1:
-            self._left_out += 1
-            word = "one has" if self._left_out == 1 else f"{self._left_out} have"
-            self._losses["episodes"] = f"{word} one row only, so no transition: left out"
-            return
-        for path, column in columns.items():
-            self.notice_final(path, column)
-        self._shared.add(episode.metadata, self.lose)
-        self.notice_discount(episode)
-        if episode.end == "open":
-            self.lose("is_last", OPEN_END)
-        rows = {"observation": episode.observation, "action": episode.action[:-1]}
-        rows["reward"] = self.rewards(episode)
-        rows.update((f"extras/{name}", column[:-1]) for name, column in extras.items())
-        rows[_LENGTHS] = np.array([episode.num_steps])
-        rows[_ENDS] = episode.is_terminal[-1:]
+    def misfit(self, batch: EpisodeBatch) -> tuple[int, SpecMismatch] | None:
+        columns = {path: column for _, path, column in self._started_columns(batch)}
+        return texts_misfit(batch, {("observation",): batch.rows.observation, **columns})
+
+    def take(self, batch: EpisodeBatch) -> None:
+        short = batch.lengths == 1
+        if short.any():
+            self._leave_out(int(short.sum()))
+            if short.all():
+                return
+            batch = batch.take(~short)
+        rows = {"observation": batch.rows.observation, _LENGTHS: batch.lengths}
+        for name, path, column in self._started_columns(batch):
+            self.notice_final(batch, path, column)
+            rows[name] = started(batch, column)
+        self._shared.add_batch(batch, self.lose)
+        self.notice_discount(batch)
+        self.notice_ends(batch)
+        rows["reward"] = self.rewards(batch)
+        rows[_ENDS] = batch.rows.is_terminal[batch.ends]
         self.append(rows)
 
     def produce(self, spool: ColumnSpool, target: Path) -> None:
@@ -147,6 +145,18 @@ class D4rlHdf5Sink(SpooledSink):
     def restore(self, state: Mapping[str, Any]) -> None:
         self._shared = SharedFacts.from_json(state["shared"])
         self._left_out = int(state["left_out"])
+
+    def _started_columns(self, batch: EpisodeBatch) -> Iterator[tuple[str, nest.Path, np.ndarray]]:
+        """Name in the spool, path and ``[M, ...]`` of what is kept of the rows that start a transition only."""
+        yield "action", ("action",), batch.rows.action
+        for name, path in self._extras.items():
+            yield f"extras/{name}", ("extras", *path), nest.get(batch.rows.extras, path)
+
+    def _leave_out(self, count: int) -> None:
+        """Note episodes of one row."""
+        self._left_out += count
+        word = "one has" if self._left_out == 1 else f"{self._left_out} have"
+        self._losses["episodes"] = f"{word} one row only, so no transition: left out"
 
     def _single(self, spec: StepSpec, name: str) -> FieldSpec:
         """The spec of a field that has to be one array."""

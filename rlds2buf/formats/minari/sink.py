@@ -11,19 +11,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlds2buf.codecs.hdf5.datasets import check_texts, clash, extra_fault, field_fault, is_plain_name
+from rlds2buf.codecs.hdf5.datasets import clash, extra_fault, field_fault, is_plain_name, texts_misfit
 from rlds2buf.codecs.hdf5.writing import Hdf5Writer, create_hdf5, find_h5py
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import FieldSpec, StepSpec
-from rlds2buf.errors import SinkError
+from rlds2buf.errors import SinkError, SpecMismatch
 from rlds2buf.files.durable import replace_text
 from rlds2buf.formats.minari.format import FILE
 from rlds2buf.formats.minari.spaces import TextRange, is_image, space_json
 from rlds2buf.io.column_spool import ColumnSpool
 from rlds2buf.io.metadata_values import facts_of, from_json, to_json
-from rlds2buf.io.spooled_sink import OPEN_END, SpooledSink
+from rlds2buf.io.spooled_sink import SpooledSink, started
 
 __all__ = ["MinariDirSink", "place_of"]
 
@@ -159,22 +160,32 @@ class MinariDirSink(SpooledSink):
         find_h5py()
         return columns
 
-    def take(self, episode: Episode) -> None:
+    def misfit(self, batch: EpisodeBatch) -> tuple[int, SpecMismatch] | None:
+        fields = {path: nest.get(getattr(batch.rows, str(path[0])), path[1:]) for path, _ in self._fields.values()}
+        infos = {("extras", *path): nest.get(batch.rows.extras, path) for path in self._infos.values()}
+        return texts_misfit(batch, {**fields, **infos}, utf8=fields)
+
+    def take(self, batch: EpisodeBatch) -> None:
+        for episode in batch:
+            self._take(episode)
+
+    def _take(self, episode: Episode) -> None:
+        batch = EpisodeBatch.of_one(episode)
         rows: dict[str, np.ndarray] = {}
         for name, (path, _) in self._fields.items():
             column = nest.get(getattr(episode, str(path[0])), path[1:])
-            check_texts(episode, path, column, utf8=True)
-            rows[name] = column if path[0] == "observation" else column[:-1]
+            rows[name] = column if path[0] == "observation" else started(batch, column)
             if path[0] == "action":
-                self.notice_final(path, column)
+                self.notice_final(batch, path, column)
         for name, path in self._infos.items():
             rows[name] = nest.get(episode.extras, path)
-            check_texts(episode, ("extras", *path), rows[name])
-        rows["rewards"] = self.rewards(episode)
+        rows["rewards"] = self.rewards(batch)
         for name, texts in self._texts.items():
             texts.add(rows[name])
-        self.notice_discount(episode)
-        self._notice_end(episode)
+        self.notice_discount(batch)
+        self.notice_ends(batch)
+        if episode.num_steps == 1 and episode.end == "terminated":
+            self.lose("is_terminal", "an episode of one row has no step to flag: it is read back as cut off")
         ends = {"terminated": _TERMINATED, "truncated": _TRUNCATED}
         rows[_LENGTHS] = np.array([episode.num_steps])
         rows[_ENDS] = np.array([ends.get(episode.end, 0)], np.uint8)
@@ -230,12 +241,6 @@ class MinariDirSink(SpooledSink):
         own = path[0] == "infos" and len(path) > 1
         place = path if own else ("infos", *path)
         return self.extra_name(path, place, extra_fault(field, path, place, self._infos))
-
-    def _notice_end(self, episode: Episode) -> None:
-        if episode.end == "open":
-            self.lose("is_last", OPEN_END)
-        elif episode.num_steps == 1 and episode.end == "terminated":
-            self.lose("is_terminal", "an episode of one row has no step to flag: it is read back as cut off")
 
     def _facts(self, episode: Episode) -> dict[str, Any]:
         """The attributes of an episode's group, and single infos, as plain JSON."""

@@ -1,47 +1,79 @@
 """Columns into ``tf.train.Example`` messages, without protobuf; :mod:`rlds2buf.formats.rlds.leaf_reader` reads them.
 
-Where TFDS stores what is told there; how the messages look in :mod:`rlds2buf.codecs.tfrecord.example`.  Every
-feature is one entry of a map; what is before its values depends on its name and their length only,
-so it is made once for each length.
+Where TFDS stores what is told there; how the messages look in :mod:`rlds2buf.codecs.tfrecord.example`.  The records
+of a block are made together.  Every feature is one entry of a map.  Its values are encoded for all records
+at once; what is before them depends on its name and their length only, so it is made once for each length.  Then all
+pieces are joined in one call.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from rlds2buf.codecs.images.png import encode_png
 from rlds2buf.codecs.images.stored_image import StoredImage
+from rlds2buf.codecs.tfrecord.frames import fill_checksums, frame_header
+from rlds2buf.core.records import FOOTER_BYTES, HEADER_BYTES, Records
 from rlds2buf.errors import SpecMismatch
 from rlds2buf.formats.rlds.features import FeatureTree, Tensor
 from rlds2buf.formats.rlds.features import Sequence as SequenceFeature
 
-__all__ = ["Buffer", "LeafWriter", "encode_varints", "example_parts", "join_example", "leaf_writers"]
+__all__ = ["Buffer", "LeafWriter", "Pieces", "encode_varints", "example_records", "leaf_writers"]
 
 BYTES, FLOAT, INT64 = 1, 2, 3
 """Numbers of the three kinds of lists in the message."""
 
-Buffer = bytes | np.ndarray
-"""Bytes, or an array ``[n] uint8`` of them."""
+Buffer = Any
+"""Bytes, or an array ``[n] uint8`` or a memoryview of them."""
 
-_MOST_HEADERS: Final = 1024
+_SHORT: Final = 1 << 12
+_MOST_BYTES: Final = (1 << 31) - 1
+
+
+class Pieces(NamedTuple):
+    """Something that each of E records has at one place.
+
+    Attributes:
+        buffers: of each record.
+        sizes: ``[E] int64``, their bytes.
+    """
+
+    buffers: list[Buffer]
+    sizes: np.ndarray
+
+    def repeated(self, count: int) -> Pieces:
+        """The same in `count` times as many records."""
+        return Pieces(self.buffers * count, np.tile(self.sizes, count))
+
+    @classmethod
+    def joined(cls, pieces: Sequence[Pieces]) -> Pieces:
+        """Those of several blocks."""
+        buffers = [buffer for piece in pieces for buffer in piece.buffers]
+        return cls(buffers, np.concatenate([piece.sizes for piece in pieces]))
 
 
 class _Values(NamedTuple):
-    """One entry of the message: what is behind the leaf's key, the list's number, its content."""
+    """One entry of each record: what is behind the leaf's key, the list's number, the content of the lists.
+
+    Attributes:
+        data: the lists' content, one behind the other, in bytes.
+        edges: ``[E + 1] int64``, where each begins, and where the last one ends.
+    """
 
     suffix: str
     kind: int
-    buffers: list[Buffer]
-    size: int
+    data: Buffer
+    edges: np.ndarray
 
 
 class LeafWriter:
-    """Writes one leaf of a record.
+    """Writes one leaf of each record of a block.
 
     Args:
         key: its path in the record, names joined by ``/``.
@@ -49,90 +81,88 @@ class LeafWriter:
         depth: how many sequences are around it: 1 for a field of a step, 0 for one of the episode.
     """
 
-    __slots__ = ("_headers", "depth", "key", "leaf")
+    __slots__ = ("depth", "key", "leaf")
 
     def __init__(self, key: str, leaf: Tensor | StoredImage, depth: int) -> None:
         self.key = key
         self.leaf = leaf
         self.depth = depth
-        self._headers: dict[tuple[str, int, int], bytes] = {}
 
-    def write(self, value: np.ndarray) -> list[Buffer]:
-        """The map entries for a value.
+    def write(self, column: np.ndarray, edges: np.ndarray) -> list[Pieces]:
+        """The map entries for a column, in pieces.
 
         Args:
-            value: as :meth:`rlds2buf.formats.rlds.leaf_reader.LeafReader.read` gives it; for an image pixels, or
-                an object array of image files, which are taken as they are.
+            column: M values, each as :meth:`rlds2buf.formats.rlds.leaf_reader.LeafReader.read` gives it for one step;
+                for an image pixels, or an object array of image files, which are taken as they are.
+            edges: ``[E + 1] int64``, with which value each record begins, and M.
 
         Raises:
             SpecMismatch: a cell of an object array is no byte string, or no array of the leaf's
-                shape; names the step.
+                shape; names the step, where there is one record.
         """
-        out: list[Buffer] = []
+        out: list[Pieces] = []
         try:
-            for values in self._values(value):
-                out.append(self._header(values))
-                out += values.buffers
+            for values in self._values(column, edges):
+                out += self._entries(values)
         except SpecMismatch as error:
             error.path = self.key.removeprefix("steps/")
             error.step = error.step if self.depth == 1 else None
             raise
         return out
 
-    def _header(self, values: _Values) -> bytes:
-        place = (values.suffix, values.kind, values.size)
-        known = self._headers.get(place)
-        if known is None:
-            if len(self._headers) >= _MOST_HEADERS:
-                self._headers.clear()
-            known = self._headers[place] = _entry_header(self.key + values.suffix, values.kind, values.size)
-        return known
+    def _entries(self, values: _Values) -> list[Pieces]:
+        sizes = np.diff(values.edges)
+        headers = _by_size(sizes, functools.partial(_entry_header, self.key + values.suffix, values.kind))
+        if len(sizes) == 1:
+            return [headers, Pieces([values.data], sizes)]
+        # A copy of a short piece costs less than a view, which the garbage collector keeps track of.
+        data = memoryview(values.data) if len(values.data) > _SHORT * len(sizes) else bytes(values.data)
+        return [headers, Pieces([data[a:b] for a, b in itertools.pairwise(values.edges.tolist())], sizes)]
 
-    def _values(self, value: np.ndarray) -> Iterator[_Values]:
+    def _values(self, column: np.ndarray, edges: np.ndarray) -> Iterator[_Values]:
         if self.depth < 2:
-            cells = value[None] if self.depth == 0 else value
-            yield from self._encode(cells, "")
+            yield from self._encode(column, edges, "")
             return
-        cells, lengths = _flatten(value, self.depth, self.leaf)
+        cells, lengths = _flatten(column, self.depth, self.leaf)
         for i, counts in enumerate(lengths):
-            yield _ints(counts, f"/ragged_row_lengths_{i}")
-        yield from self._encode(cells, "/ragged_flat_values")
+            yield _ints(counts, edges, f"/ragged_row_lengths_{i}")
+            edges = _summed(counts)[edges]
+        yield from self._encode(cells, edges, "/ragged_flat_values")
 
-    def _encode(self, cells: np.ndarray, suffix: str) -> Iterator[_Values]:
+    def _encode(self, cells: np.ndarray, edges: np.ndarray, suffix: str) -> Iterator[_Values]:
         """`cells`: one value behind the other, ``[M, *shape]``, or ``[M] object`` where their shapes differ."""
         leaf = self.leaf
         if isinstance(leaf, StoredImage):
-            yield _strings(self._files(cells), suffix)
+            yield _strings(self._files(cells), edges, suffix)
         elif leaf.dtype == object:
-            yield _strings(self._texts(cells), suffix)
+            yield _strings(self._texts(cells), edges * (cells.size // max(1, len(cells))), suffix)
         elif leaf.encoding == "bytes":
-            yield from self._raw(cells, leaf, suffix)
-        elif leaf.dtype.kind == "f":
-            yield _floats(self._plain(cells, leaf), suffix)
+            yield from self._raw(cells, edges, leaf, suffix)
         else:
-            yield _ints(self._plain(cells, leaf), suffix)
+            pack = _floats if leaf.dtype.kind == "f" else _ints
+            yield pack(*self._plain(cells, edges, leaf), suffix)
 
-    def _plain(self, cells: np.ndarray, leaf: Tensor) -> np.ndarray:
+    def _plain(self, cells: np.ndarray, edges: np.ndarray, leaf: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers, one behind the other, and where each record's begin."""
         if cells.dtype != object:
-            return cells
+            return cells, edges * math.prod(cells.shape[1:])
         arrays = [self._array(cell, leaf, i) for i, cell in enumerate(cells)]
-        return np.concatenate([array.reshape(-1) for array in arrays]) if arrays else np.empty(0, leaf.dtype)
+        numbers = np.concatenate([array.reshape(-1) for array in arrays]) if arrays else np.empty(0, leaf.dtype)
+        return numbers, _summed([array.size for array in arrays])[edges]
 
-    def _raw(self, cells: np.ndarray, leaf: Tensor, suffix: str) -> Iterator[_Values]:
+    def _raw(self, cells: np.ndarray, edges: np.ndarray, leaf: Tensor, suffix: str) -> Iterator[_Values]:
         dtype = leaf.dtype.newbyteorder("<")
+        behind = suffix if leaf.num_unknown < 2 else f"/value{suffix}"
         if cells.dtype != object:
             raw = np.ascontiguousarray(cells, dtype).reshape(len(cells), math.prod(cells.shape[1:]))
-            values = _even_strings(raw.view(np.uint8) if raw.size else np.empty((len(cells), 0), np.uint8))
+            yield _even_strings(raw.view(np.uint8) if raw.size else np.empty((len(cells), 0), np.uint8), edges, behind)
             shapes = np.broadcast_to(np.array(cells.shape[1:], np.int64), (len(cells), cells.ndim - 1))
         else:
             arrays = [self._array(cell, leaf, i) for i, cell in enumerate(cells)]
-            values = _strings([np.ascontiguousarray(array, dtype).tobytes() for array in arrays], "")
+            yield _strings([np.ascontiguousarray(array, dtype).tobytes() for array in arrays], edges, behind)
             shapes = np.array([array.shape for array in arrays], np.int64).reshape(len(arrays), len(leaf.shape))
-        if leaf.num_unknown < 2:
-            yield values._replace(suffix=suffix)
-            return
-        yield values._replace(suffix=f"/value{suffix}")
-        yield _ints(shapes, f"/shape{suffix}")
+        if leaf.num_unknown >= 2:
+            yield _ints(shapes, edges * shapes.shape[1], f"/shape{suffix}")
 
     def _array(self, cell: Any, leaf: Tensor | StoredImage, step: int | None) -> np.ndarray:
         array = np.asarray(cell)
@@ -189,40 +219,52 @@ def leaf_writers(feature: FeatureTree, key: str = "", depth: int = 0) -> dict[st
     return {key: LeafWriter(key, feature, depth)}
 
 
-def join_example(entries: Sequence[Buffer]) -> bytes:
-    """One message of all entries.
+def example_records(pieces: Sequence[Pieces]) -> Records:
+    """The messages that are made of these entries, in frames as TFRecord files have them.
 
-    >>> entries = LeafWriter("n", Tensor((), np.dtype("i8")), 0).write(np.array(150))
-    >>> join_example(entries).hex()
+    Raises:
+        SpecMismatch: a record would be larger than the 2 GiB that TensorFlow reads.
+
+    >>> entries = LeafWriter("n", Tensor((), np.dtype("i8")), 0).write(np.array([150, 1]), np.arange(3))
+    >>> example_records(entries)[0][0].hex()
     '0a0d0a0b0a016e12061a040a029601'
     """
-    return b"".join(example_parts(entries)[0])
+    inner = np.sum([piece.sizes for piece in pieces], 0)
+    heads = _by_size(inner, _record_head)
+    sizes = inner + heads.sizes - HEADER_BYTES
+    if sizes.max() > _MOST_BYTES:
+        raise SpecMismatch(f"{sizes.max()} bytes in one record; TensorFlow reads up to 2 GiB", rule="spec")
+    stride = len(pieces) + 2
+    parts: list[Buffer] = [bytes(FOOTER_BYTES)] * (stride * len(sizes))
+    for i, piece in enumerate((heads, *pieces)):
+        parts[i::stride] = piece.buffers
+    frames = bytearray().join(parts)
+    edges = _summed(sizes + (HEADER_BYTES + FOOTER_BYTES))
+    fill_checksums(frames, edges)
+    return Records(frames, edges)
 
 
-def example_parts(entries: Sequence[Buffer]) -> tuple[list[Any], int]:
-    """The same in pieces (bytes, or arrays ``[n] uint8``), and how many bytes they are."""
-    size = sum(map(len, entries))
-    head = b"\x0a" + _varint(size)
-    return [head, *entries], len(head) + size
-
-
-def encode_varints(values: np.ndarray) -> Buffer:
+def encode_varints(values: np.ndarray) -> tuple[Buffer, np.ndarray | None]:
     """Integers ``[M]`` of any width, or bool, as a row of base-128 varints; negative ones take ten bytes.
 
-    >>> bytes(encode_varints(np.array([1, 150, -1]))).hex()
-    '019601ffffffffffffffffff01'
+    Returns:
+        The bytes, and how many of them each takes, ``[M] int64``; None where each takes one.
+
+    >>> data, widths = encode_varints(np.array([1, 150, -1]))
+    >>> bytes(data).hex(), widths.tolist()
+    ('019601ffffffffffffffffff01', [1, 2, 10])
     """
     flat = np.ascontiguousarray(values).reshape(-1)
     if flat.dtype == np.bool_:
-        return flat.view(np.uint8)
+        return flat.view(np.uint8), None
     if flat.size == 0:
-        return b""
+        return b"", None
     if flat.dtype.kind == "u":
         largest = int(flat.max())
     else:
         largest = int(flat.max()) if flat.min() >= 0 else -1
     if 0 <= largest < 0x80:
-        return flat.astype(np.uint8)
+        return flat.astype(np.uint8), None
     bits = flat if flat.dtype == np.uint64 else flat.astype(np.int64).view(np.uint64)
     width = 10 if largest < 0 else -(-largest.bit_length() // 7)
     table = np.empty((len(bits), width), np.uint8)
@@ -233,42 +275,62 @@ def encode_varints(values: np.ndarray) -> Buffer:
         if i + 1 < width:
             kept[:, i + 1] = more = bits != 0
             table[:, i] |= more.view(np.uint8) << 7
-    return table[kept]
+    return table[kept], kept.sum(1)
 
 
-def _floats(values: np.ndarray, suffix: str) -> _Values:
+def _floats(values: np.ndarray, edges: np.ndarray, suffix: str) -> _Values:
     data = np.ascontiguousarray(values, "<f4").reshape(-1)
-    return _packed(data.view(np.uint8), FLOAT, suffix)
+    return _Values(suffix, FLOAT, data.view(np.uint8), edges * data.itemsize)
 
 
-def _ints(values: Any, suffix: str) -> _Values:
-    return _packed(encode_varints(np.asarray(values)), INT64, suffix)
+def _ints(values: np.ndarray, edges: np.ndarray, suffix: str) -> _Values:
+    data, widths = encode_varints(values)
+    return _Values(suffix, INT64, data, edges if widths is None else _summed(widths)[edges])
 
 
-def _packed(data: Any, kind: int, suffix: str) -> _Values:
-    # The list's own tag and length are in the header, which is made for the values' size alone.
-    return _Values(suffix, kind, [data] if len(data) else [], len(data))
-
-
-def _strings(values: list[bytes], suffix: str) -> _Values:
+def _strings(values: list[bytes], edges: np.ndarray, suffix: str) -> _Values:
     if values and values.count(values[0]) == len(values):
-        one = b"".join((b"\x0a", _varint(len(values[0])), values[0]))
-        return _Values(suffix, BYTES, [one * len(values)], len(one) * len(values))
+        one = _string_header(len(values[0])) + values[0]
+        return _Values(suffix, BYTES, one * len(values), edges * len(one))
     buffers: list[Buffer] = [b""] * (2 * len(values))
-    buffers[::2] = [_string_header(size) for size in map(len, values)]
+    buffers[::2] = headers = [_string_header(size) for size in map(len, values)]
     buffers[1::2] = values
-    return _Values(suffix, BYTES, buffers, sum(map(len, buffers)))
+    sizes = np.fromiter(map(len, values), np.int64, len(values))
+    sizes += np.fromiter(map(len, headers), np.int64, len(values))
+    return _Values(suffix, BYTES, b"".join(buffers), _summed(sizes)[edges])
 
 
-def _even_strings(rows: np.ndarray) -> _Values:
+def _even_strings(rows: np.ndarray, edges: np.ndarray, suffix: str) -> _Values:
     """Rows ``[M, n] uint8`` as M strings of n bytes."""
     prefix = np.frombuffer(_string_header(rows.shape[1]), np.uint8)
     out = np.empty((len(rows), len(prefix) + rows.shape[1]), np.uint8)
     out[:, : len(prefix)] = prefix
     out[:, len(prefix) :] = rows
-    return _Values("", BYTES, [out.reshape(-1)], out.size)
+    return _Values(suffix, BYTES, out.reshape(-1), edges * out.shape[1])
 
 
+def _summed(sizes: Any) -> np.ndarray:
+    """``[n + 1] int64``: how many there are before each, and all."""
+    out = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=out[1:])
+    return out
+
+
+def _by_size(sizes: np.ndarray, make: Callable[[int], bytes]) -> Pieces:
+    """What depends on a size ``[E]`` only."""
+    listed = sizes.tolist()
+    known = {size: make(size) for size in set(listed)}
+    lengths = {size: len(made) for size, made in known.items()}
+    return Pieces([known[size] for size in listed], np.array([lengths[size] for size in listed], np.int64))
+
+
+def _record_head(size: int) -> bytes:
+    """What comes before `size` bytes of entries: the frame's header and the message's."""
+    head = b"\x0a" + _varint(size)
+    return frame_header(len(head) + size) + head
+
+
+@functools.lru_cache(1 << 12)
 def _entry_header(key: str, kind: int, size: int) -> bytes:
     """What comes before the values of a map entry; the numbers' packed run has a tag and a length of its own."""
     name = key.encode()

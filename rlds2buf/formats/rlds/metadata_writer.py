@@ -14,9 +14,10 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.core.dtypes import dtype_name
+from rlds2buf.core.episode_batch import EpisodeBatch, FactColumns
 from rlds2buf.core.row_flags import OPEN_TAIL, PLACEHOLDER_FINAL_ROW
 from rlds2buf.formats.rlds.features import FeatureTree, Tensor
-from rlds2buf.formats.rlds.leaf_writer import Buffer, LeafWriter
+from rlds2buf.formats.rlds.leaf_writer import LeafWriter, Pieces
 
 __all__ = ["MARKERS", "MetadataWriter"]
 
@@ -24,30 +25,48 @@ MARKERS: Final = (PLACEHOLDER_FINAL_ROW, OPEN_TAIL)
 """What is known of every episode, whether or not its metadata say so."""
 
 _ONLY_AS_BYTES: Final = ("float64", "complex64", "complex128")
+_BOOLEAN: Final = (bool, np.bool_, int, np.integer)
 _PLAIN: Final = "biufc"
 _TEXT: Final = "OSU"
 _MOST_LOST: Final = 1000
-_MOST_WRITTEN: Final = 256
 
 
 class _Kept(NamedTuple):
-    """One feature: its writer, what the value was in Python, the shapes seen so far as one, what was written lately."""
+    """One feature: its writer, what the value was in Python, the shapes seen so far as one."""
 
     writer: LeafWriter
     python: str
     shape: tuple[int | None, ...]
-    written: dict[Any, list[Buffer]]
+
+
+class _Value(NamedTuple):
+    """What an episode's metadata have at one path: what it was in Python, and as an array."""
+
+    python: str
+    array: np.ndarray
+
+
+class _Column(NamedTuple):
+    """Values of one kind at one path of all of E episodes: ``[E, ...]``, or ``[1, ...]`` where they are the same."""
+
+    python: str
+    array: np.ndarray
+
+    @property
+    def first(self) -> _Value:
+        """The first episode's."""
+        return _Value(self.python, self.array[:1].reshape(self.array.shape[1:]))
 
 
 class MetadataWriter:
-    """Writes the metadata of one episode after another.
+    """Writes the metadata of one block of episodes after another.
 
     Attributes:
         lost: how many episodes had something that is not stored, by path and reason.
 
     >>> writer = MetadataWriter()
-    >>> _ = writer.write({"seed": 3})
-    >>> _ = writer.write({"seed": 4, "note": "new"})
+    >>> _ = writer.write(EpisodeBatch.of([Episode(reward=[0.0], metadata={"seed": 3})]))
+    >>> _ = writer.write(EpisodeBatch.of([Episode(reward=[0.0], metadata={"seed": 4, "note": "new"})]))
     >>> sorted(writer.features()), list(writer.lost)
     (['open_tail', 'placeholder_final_row', 'seed'], ['note'])
     """
@@ -56,29 +75,43 @@ class MetadataWriter:
         self._kept: dict[nest.Path, _Kept] | None = None
         self.lost: dict[str, dict[str, int]] = {}
 
-    def write(self, metadata: Mapping[str, Any]) -> list[Buffer]:
-        """The map entries for one episode's metadata."""
-        found = dict(self._leaves({**dict.fromkeys(MARKERS, False), **self._with_flags(metadata)}))
-        if self._kept is None:
-            self._kept = dict(self._first(found))
-        out: list[Buffer] = []
-        for path, kept in self._kept.items():
-            out += self._entries(path, kept, found)
-        for path in found.keys() - self._kept.keys():
-            self._lose(path, "the first episode does not have it")
+    def write(self, batch: EpisodeBatch) -> list[Pieces]:
+        """The map entries for the metadata of a block's episodes."""
+        columns = self._columns(batch)
+        if columns is not None:
+            return self._write_columns(columns, len(batch))
+        out = [self._write_one(episode.metadata) for episode in batch]
+        return [Pieces.joined(pieces) for pieces in zip(*out, strict=True)]
+
+    def _write_columns(self, columns: Mapping[nest.Path, _Column], count: int) -> list[Pieces]:
+        """The same in all episodes but for values of one dtype and shape."""
+        firsts = {path: column.first for path, column in columns.items()}
+        out: list[Pieces] = []
+        for path, kept, value in self._values(firsts, count):
+            same = path in firsts and value is firsts[path].array
+            array = columns[path].array if same else value[None]
+            pieces = kept.writer.write(array, np.arange(len(array) + 1))
+            out += pieces if len(array) == count else [piece.repeated(count) for piece in pieces]
         return out
 
-    def _entries(self, path: nest.Path, kept: _Kept, found: Mapping[nest.Path, tuple[str, np.ndarray]]) -> list[Buffer]:
-        value = self._value(path, kept, found)
-        if value.shape or value.dtype.kind in "fc":
-            return kept.writer.write(value)
-        # Flags, numbers and names that were there before: most episodes say nothing new.
-        known = kept.written.get(cell := value.item())
-        if known is None:
-            if len(kept.written) >= _MOST_WRITTEN:
-                kept.written.clear()
-            known = kept.written[cell] = kept.writer.write(value)
-        return known
+    def _write_one(self, metadata: Mapping[str, Any]) -> list[Pieces]:
+        """Of one episode, whatever it has."""
+        found = dict(self._leaves({**dict.fromkeys(MARKERS, False), **self._with_flags(metadata)}))
+        out: list[Pieces] = []
+        for _, kept, value in self._values(found):
+            out += kept.writer.write(value[None], np.arange(2))
+        return out
+
+    def _values(
+        self, found: Mapping[nest.Path, _Value], count: int = 1
+    ) -> Iterator[tuple[nest.Path, _Kept, np.ndarray]]:
+        """What to write of `count` episodes that have the same, as far as can be seen."""
+        if self._kept is None:
+            self._kept = dict(self._first(found))
+        for path, kept in list(self._kept.items()):
+            yield path, kept, self._value(path, kept, found.get(path), count)
+        for path in found.keys() - self._kept.keys():
+            self._lose(path, "the first episode does not have it", count)
 
     def features(self) -> dict[str, FeatureTree]:
         """The features, once all episodes are written."""
@@ -112,7 +145,7 @@ class MetadataWriter:
                 [list(path), one.python, dtype_name(one.writer.leaf.dtype), list(one.shape)]
                 for path, one in self._kept.items()
             ]
-        return {"kept": kept, "lost": self.lost}
+        return {"kept": kept, "lost": {path: dict(reasons) for path, reasons in self.lost.items()}}
 
     def go_on_from(self, state: Mapping[str, Any]) -> None:
         """Take over where another writer was."""
@@ -128,14 +161,39 @@ class MetadataWriter:
         """The metadata, markers as booleans."""
         out = dict(metadata)
         for name in MARKERS:
-            if isinstance(value := metadata.get(name, False), bool | np.bool_ | int | np.integer):
+            if isinstance(value := metadata.get(name, False), _BOOLEAN):
                 out[name] = bool(value)
             else:
                 self._lose((name,), f"it should be a boolean, not {_kind_name(value)}")
                 out[name] = False
         return out
 
-    def _first(self, found: Mapping[nest.Path, tuple[str, np.ndarray]]) -> Iterator[tuple[nest.Path, _Kept]]:
+    def _columns(self, batch: EpisodeBatch) -> dict[nest.Path, _Column] | None:
+        """The metadata by path; None where they can't be had so, and each episode's have to be looked at."""
+        if batch.metadata is not None and not isinstance(batch.metadata, FactColumns):
+            return None
+        own = {} if batch.metadata is None else batch.metadata.columns
+        marks = {name: _marks(name, batch) for name in MARKERS}
+        columns: dict[str, dict[nest.Path, _Column]] = {}
+        try:
+            for name, column in own.items():
+                columns[name] = {} if name in MARKERS else dict(_stored_columns({name: column}, ()))
+        except TypeError:
+            return None
+        out: dict[nest.Path, _Column] = {}
+        for name, mark in marks.items():
+            if mark is None:
+                return None
+            out[(name,)] = _Column("", mark)
+        for name, value in {**batch.rows.metadata, **own}.items():
+            if name in columns:
+                out.update(columns[name])
+            elif name not in MARKERS:
+                shared = self._leaves({name: value}, count=len(batch))
+                out.update((path, _Column(one.python, one.array[None])) for path, one in shared)
+        return out
+
+    def _first(self, found: Mapping[nest.Path, _Value]) -> Iterator[tuple[nest.Path, _Kept]]:
         taken: set[str] = set()
         for path, (python, value) in found.items():
             key = nest.path_name(path)
@@ -148,9 +206,9 @@ class MetadataWriter:
                 taken.add(key)
                 yield path, _keep(path, python, _stored_name(value), shape)
 
-    def _value(self, path: nest.Path, kept: _Kept, found: Mapping[nest.Path, tuple[str, np.ndarray]]) -> np.ndarray:
+    def _value(self, path: nest.Path, kept: _Kept, found: _Value | None, count: int) -> np.ndarray:
         """What to write; notes a length that varies."""
-        python, value = found.get(path, ("", None))
+        python, value = found or ("", None)
         shape = None if value is None else _joined(kept.shape, value.shape)
         if value is not None and shape is not None and _stored_name(value) == dtype_name(kept.writer.leaf.dtype):
             assert self._kept is not None
@@ -159,36 +217,82 @@ class MetadataWriter:
                 self._kept[path] = kept._replace(shape=shape, python=kept.python if python == kept.python else "")
             return value
         if value is None:
-            self._lose(path, "missing")
+            self._lose(path, "missing", count)
         else:
-            self._lose(path, f"{_named(value)} where the first episode has {_named_like(kept)}")
+            self._lose(path, f"{_named(value)} where the first episode has {_named_like(kept)}", count)
         return _nothing(kept)
 
-    def _leaves(self, metadata: Mapping[str, Any], path: nest.Path = ()) -> Iterator[tuple[nest.Path, Any]]:
+    def _leaves(
+        self, metadata: Mapping[str, Any], path: nest.Path = (), count: int = 1
+    ) -> Iterator[tuple[nest.Path, _Value]]:
         for name, value in metadata.items():
-            if not isinstance(name, str) or not name or "\0" in name:
-                self._lose((*path, repr(name)), "its name is no text")
+            if _is_name(name):
+                yield from self._leaf((*path, name), value, count)
             else:
-                yield from self._leaf((*path, name), value)
+                self._lose((*path, repr(name)), "its name is no text", count)
 
-    def _leaf(self, path: nest.Path, value: Any) -> Iterator[tuple[nest.Path, Any]]:
+    def _leaf(self, path: nest.Path, value: Any, count: int) -> Iterator[tuple[nest.Path, _Value]]:
         if isinstance(value, Mapping) and value:
-            yield from self._leaves(value, path)
+            yield from self._leaves(value, path, count)
             return
         if isinstance(value, tuple) and value:
             for i, child in enumerate(value):
-                yield from self._leaf((*path, i), child)
+                yield from self._leaf((*path, i), child, count)
             return
         array = _array(value)
         if array is None:
-            self._lose(path, f"TFDS can't hold {_kind_name(value)}")
+            self._lose(path, f"TFDS can't hold {_kind_name(value)}", count)
         else:
-            yield path, (_python_kind(value), array)
+            yield path, _Value(_python_kind(value), array)
 
-    def _lose(self, path: nest.Path, reason: str) -> None:
+    def _lose(self, path: nest.Path, reason: str, count: int = 1) -> None:
         if len(self.lost) < _MOST_LOST:
             reasons = self.lost.setdefault(nest.path_name(path), {})
-            reasons[reason] = reasons.get(reason, 0) + 1
+            reasons[reason] = reasons.get(reason, 0) + count
+
+
+def _marks(name: str, batch: EpisodeBatch) -> np.ndarray | None:
+    """A marker of each episode, ``[E] bool``, or ``[1]`` where it is the same for all; None if it is no boolean."""
+    own = batch.metadata.columns if isinstance(batch.metadata, FactColumns) else {}
+    values = own.get(name, [batch.rows.metadata.get(name, False)])
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
+    if not isinstance(values, list) or not all(isinstance(value, _BOOLEAN) for value in values):
+        return None
+    marks = np.array([bool(value) for value in values])
+    return marks | batch.placeholder if name == PLACEHOLDER_FINAL_ROW and batch.placeholder is not None else marks
+
+
+def _stored_columns(values: Any, path: nest.Path) -> Iterator[tuple[nest.Path, _Column]]:
+    """The columns in a nest of what is known of each episode.
+
+    Raises:
+        TypeError: one has values of several kinds, or such as can't be stored.
+    """
+    if isinstance(values, Mapping) and values and all(map(_is_name, values)):
+        for name, child in values.items():
+            yield from _stored_columns(child, (*path, name))
+    elif isinstance(values, tuple) and values:
+        for i, child in enumerate(values):
+            yield from _stored_columns(child, (*path, i))
+    elif isinstance(values, np.ndarray) and values.dtype.kind in _PLAIN and _is_stored(values):
+        yield path, _Column("", values)
+    else:
+        yield path, _text_column(values.tolist() if isinstance(values, np.ndarray) else values)
+
+
+def _text_column(texts: Any) -> _Column:
+    if not isinstance(texts, list) or not all(isinstance(text, str | bytes) for text in texts):
+        raise TypeError
+    kinds = {isinstance(text, str) for text in texts}
+    array = _text(np.array(texts, object)) if len(kinds) == 1 else None
+    if array is None:
+        raise TypeError
+    return _Column("str" if kinds == {True} else "", array)
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and bool(name) and "\0" not in name
 
 
 def _python_kind(value: Any) -> str:
@@ -239,7 +343,7 @@ def _text(array: np.ndarray) -> np.ndarray | None:
 def _keep(path: nest.Path, python: str, name: str, shape: tuple[int | None, ...]) -> _Kept:
     dtype = np.dtype(object) if name == "string" else np.dtype(name)
     leaf = Tensor(shape, dtype, "bytes" if name in _ONLY_AS_BYTES else "none", name)
-    return _Kept(LeafWriter(nest.path_name(path), leaf, 0), python, shape, {})
+    return _Kept(LeafWriter(nest.path_name(path), leaf, 0), python, shape)
 
 
 def _stored_name(value: np.ndarray) -> str:

@@ -10,7 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from rlds2buf.codecs.tfrecord.frames import masked_crc
+from rlds2buf.core.records import Records
 from rlds2buf.errors import SinkError, SnapshotCorrupt
 from rlds2buf.files.background_file import BackgroundFile
 from rlds2buf.files.copy_range import copy_range
@@ -85,31 +88,20 @@ class RecordSpool:
         """Those written so far."""
         return [self._path(i) for i in range(len(self._starts))]
 
-    def append(self, parts: Sequence[Any], size: int, crc: int | None = None) -> None:
-        """Write one record.
-
-        Args:
-            parts: the record, in pieces: bytes, or arrays ``[n] uint8``.
-            size: bytes of all of them.
-            crc: their masked checksum, if it is known.
+    def append(self, records: Records) -> None:
+        """Write records.
 
         Raises:
             SinkError: the disk is full, for one.
         """
-        self._turn_over()
-        assert self._file is not None
-        block = self._file.block
-        length = size.to_bytes(8, "little")
-        block.write(length + masked_crc(length).to_bytes(4, "little"))
-        start = block.tell()
-        block.writelines(parts)
-        if crc is None:
-            with block.getbuffer() as whole, whole[start : start + size] as record:
-                crc = masked_crc(record)
-        block.write(crc.to_bytes(4, "little"))
-        self._file.advance()
-        self._sizes.append(size)
-        self.num_bytes += size
+        while len(records):
+            self._turn_over()
+            assert self._file is not None
+            some = records[: self._room(records.sizes)]
+            self._file.write(some.whole)
+            self._sizes.frombytes(some.sizes.astype(np.uint64).tobytes())
+            self.num_bytes += int(some.sizes.sum())
+            records = records[len(some) :]
 
     def checkpoint(self) -> dict[str, Any]:
         """Force what was written to the disk; what is returned is `reached` of another spool."""
@@ -146,7 +138,7 @@ class RecordSpool:
                 if (start, stop) in whole:
                     renamed[whole[(start, stop)]] = shard
                 elif start == 0 and stop <= [*self._starts, len(self)][1]:
-                    renamed[0], kept = shard, places[stop - 1] + self._sizes[stop - 1] + FRAME_BYTES
+                    renamed[0], kept = shard, int(places[stop - 1]) + self._sizes[stop - 1] + FRAME_BYTES
                 else:
                     self._copy(shard, start, stop, places)
         except (OSError, EOFError) as cause:
@@ -191,25 +183,29 @@ class RecordSpool:
         self._file = self._open(len(self._starts))
         self._starts.append(len(self._sizes))
 
-    def _places(self) -> array.array[int]:
-        """Where each record begins in its file."""
-        places = array.array("Q")
+    def _room(self, sizes: np.ndarray) -> int:
+        """How many of the records that come, their sizes ``[n]``, belong into the file at hand for sure."""
+        if self._planned is None:
+            return int(np.searchsorted(np.cumsum(sizes), self._look_at - self.num_bytes)) + 1
+        return self._planned[0] - len(self) if self._planned else len(sizes)
+
+    def _places(self) -> np.ndarray:
+        """``[n] int64``: where each record begins in its file."""
+        frames = np.array(self._sizes, np.int64) + FRAME_BYTES
+        places = np.cumsum(frames) - frames
         for start, stop in itertools.pairwise([*self._starts, len(self)]):
-            at = 0
-            for size in self._sizes[start:stop]:
-                places.append(at)
-                at += size + FRAME_BYTES
+            places[start:stop] -= places[start:][:1]
         return places
 
-    def _copy(self, shard: Path, start: int, stop: int, places: array.array[int]) -> None:
+    def _copy(self, shard: Path, start: int, stop: int, places: np.ndarray) -> None:
         """Records `start` up to (not with) `stop` out of the files that they are in."""
         with open(shard, "wb", buffering=0) as target:
             while start < stop:
                 i = bisect.bisect_right(self._starts, start) - 1
                 end = min(stop, [*self._starts[1:], len(self)][i])
-                last = places[end - 1] + self._sizes[end - 1] + FRAME_BYTES
+                last = int(places[end - 1]) + self._sizes[end - 1] + FRAME_BYTES
                 with open(self._path(i), "rb", buffering=0) as source:
-                    copy_range(source.fileno(), target.fileno(), places[start], last - places[start])
+                    copy_range(source.fileno(), target.fileno(), int(places[start]), last - int(places[start]))
                 start = end
 
     def _path(self, number: int) -> Path:

@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+import numpy as np
+
 from rlds2buf.codecs.images.stored_image import StoredImage
+from rlds2buf.codecs.tfrecord.frames import frame
 from rlds2buf.core import nest
 from rlds2buf.core.arguments import choice
-from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.hashing import unit_interval
+from rlds2buf.core.records import Records
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SinkError, SpecMismatch
 from rlds2buf.files.partial import PartialFolder, plain_json
@@ -28,7 +32,7 @@ from rlds2buf.formats.rlds.dataset_info import (
 )
 from rlds2buf.formats.rlds.features import FeatureTree, Sequence
 from rlds2buf.formats.rlds.features_writer import features_json, names_of, step_features
-from rlds2buf.formats.rlds.leaf_writer import Buffer, LeafWriter, example_parts, leaf_writers
+from rlds2buf.formats.rlds.leaf_writer import LeafWriter, Pieces, example_records, leaf_writers
 from rlds2buf.formats.rlds.metadata_writer import MetadataWriter
 from rlds2buf.formats.rlds.own_metadata import FILE_NAME, RecordLayout, adopted_metadata_json, own_metadata_json
 from rlds2buf.formats.rlds.record_spool import RecordSpool
@@ -40,7 +44,6 @@ __all__ = ["RldsDirSink"]
 _STEPS: Final = "steps"
 _FEATURES: Final = "features.json"
 _INFO: Final = "dataset_info.json"
-_MOST_BYTES: Final = (1 << 31) - 1
 _IMAGES: Final = ("png", "tensor")
 _MAGIC: Final = {b"\xff\xd8": "jpeg", b"\x89P": "png"}
 
@@ -154,38 +157,55 @@ class RldsDirSink(Sink):
             self.abort()
             raise
 
-    def write(self, episode: Episode) -> int:
-        """Append an episode: one item.
+    def write_batch(self, batch: EpisodeBatch) -> int:
+        """Append episodes: an item each.
 
         Raises:
-            SpecMismatch: it doesn't fit the spec, or is larger than the 2 GiB that TensorFlow reads;
-                nothing was written.
+            SpecMismatch: one doesn't fit the spec, or is larger than the 2 GiB that TensorFlow reads; those before
+                it are written.
             SinkError: the disk is full, for one.
         """
         assert self._part is not None, "write before open"
         if self._layout is not None:
-            assert episode.record is not None, "adopted records, and the episode has none"
-            kept, crc = episode.record
-            self._spools[self._split_of(episode)].append([kept], len(kept), crc)
-            return 1
-        self._spec.check(episode)
-        found = dict(episode.flatten())
-        entries: list[Buffer] = []
+            self._append(batch, _kept_records(batch))
+            return len(batch)
+        first = next(iter(batch))
+        self._spec.check(first)
+        found = dict(batch.rows.flatten())
         try:
-            for path, writer in self._columns:
-                entries += writer.write(found[path])
-            entries += self._metadata.write(episode.metadata)
-            record, size = example_parts(entries)
-            if size > _MOST_BYTES:
-                raise SpecMismatch(f"{size} bytes in one record; TensorFlow reads up to 2 GiB", rule="spec")
+            records = self._records(batch, found)
         except SpecMismatch as error:
-            error.source, error.episode = episode.source, episode.index
+            if len(batch) > 1:
+                return sum(self.write_batch(batch.take([i])) for i in range(len(batch)))
+            error.source, error.episode = first.source, first.index
             raise
         for path, writer in self._columns:
             if isinstance(writer.leaf, StoredImage):
-                self._note_format(writer.key, found[path])
-        self._spools[self._split_of(episode)].append(record, size)
-        return 1
+                self._note_formats(writer.key, found[path][batch.starts])
+        self._append(batch, records)
+        return len(batch)
+
+    def _records(self, batch: EpisodeBatch, found: Mapping[nest.Path, np.ndarray]) -> Records:
+        edges = np.append(batch.starts, batch.num_steps)
+        pieces: list[Pieces] = []
+        for path, writer in self._columns:
+            pieces += writer.write(found[path], edges)
+        before = self._metadata.state()
+        try:
+            return example_records([*pieces, *self._metadata.write(batch)])
+        except SpecMismatch:
+            self._metadata.go_on_from(before)
+            raise
+
+    def _append(self, batch: EpisodeBatch, records: Records) -> None:
+        if len(self._splits) == 1:
+            self._spools[self._splits[0]].append(records)
+            return
+        number = sum(map(len, self._spools.values()))
+        numbers = number + np.arange(len(batch)) if batch.index is None else batch.index
+        chosen = np.array([self._split_of_number(number) for number in numbers.tolist()], object)
+        for split, spool in self._spools.items():
+            spool.append(records.take(np.flatnonzero(chosen == split)))
 
     def resumed(self) -> Mapping[str, Any] | None:
         """What the last checkpoint of the killed run was given."""
@@ -278,20 +298,16 @@ class RldsDirSink(Sink):
             **({"records": self._layout.digest} if self._layout else {}),
         }
 
-    def _split_of(self, episode: Episode) -> str:
-        if len(self._splits) == 1:
-            return self._splits[0]
-        number = sum(map(len, self._spools.values())) if episode.index is None else episode.index
-        return self._split_of_number(number)
-
     def _split_of_number(self, number: int) -> str:
         return self._splits[unit_interval(self._seed, number) < self._val_fraction]
 
-    def _note_format(self, key: str, column: Any) -> None:
-        first = column.reshape(-1)[0] if column.size else b""
-        found = _MAGIC.get(first[:2], "") if isinstance(first, bytes) else "png"
-        if self._formats.setdefault(key, found) != found:
-            self._formats[key] = ""
+    def _note_formats(self, key: str, firsts: np.ndarray) -> None:
+        """What the pictures are, by each episode's first row."""
+        cells = firsts.reshape(len(firsts), -1)[:, :1].reshape(-1) if firsts.dtype == object else ["pixels"]
+        known = {_MAGIC.get(cell[:2], "") if isinstance(cell, bytes) else "png" for cell in cells} or {""}
+        for found in known:
+            if self._formats.setdefault(key, found) != found:
+                self._formats[key] = ""
 
     def _cut(self, folder: Path) -> tuple[list[WrittenSplit], list[Callable[[], None]]]:
         """Copy the shards behind each split's first one; what makes that one comes last, and in no time."""
@@ -343,6 +359,15 @@ def _columns(spec: StepSpec, steps: Mapping[str, FeatureTree]) -> list[tuple[nes
         for path, _ in spec.fields()
         if (key := "/".join((_STEPS, *names_of(path)))) in writers and not _is_shadowed(path, spec)
     ]
+
+
+def _kept_records(batch: EpisodeBatch) -> Records:
+    """What the episodes were read from."""
+    if batch.records is not None:
+        return batch.records
+    assert batch.rows.record is not None, "adopted records, and the episodes have none"
+    whole = frame(*batch.rows.record)
+    return Records(whole, np.array([0, len(whole)]))
 
 
 def _is_shadowed(path: nest.Path, spec: StepSpec) -> bool:

@@ -9,13 +9,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2buf import StepSpec
+from rlds2buf import Episode, EpisodeBatch, StepSpec
 from rlds2buf.codecs.tfrecord.example import parse_example
 from rlds2buf.core import nest
+from rlds2buf.core.episode_batch import FactColumns
 from rlds2buf.formats.rlds.features import parse_features
 from rlds2buf.formats.rlds.features_writer import features_json
 from rlds2buf.formats.rlds.leaf_reader import leaf_readers
-from rlds2buf.formats.rlds.leaf_writer import join_example
+from rlds2buf.formats.rlds.leaf_writer import example_records
 from rlds2buf.formats.rlds.metadata_writer import MARKERS, MetadataWriter
 from rlds2buf.formats.rlds.own_metadata import OwnMetadata, own_metadata_json, read_own_metadata
 
@@ -40,6 +41,12 @@ VALUES = st.recursive(
     lambda inner: st.one_of(st.dictionaries(NAMES, inner, max_size=3), st.tuples(inner), st.tuples(inner, inner)),
     max_leaves=5,
 )
+
+
+def record(writer: MetadataWriter, *metadata: dict[str, Any]) -> list[bytes]:
+    """The records of one block of episodes."""
+    batch = EpisodeBatch.of([Episode(reward=[0.0], metadata=facts) for facts in metadata])
+    return [data for data, _ in example_records(writer.write(batch))]
 
 
 def read_back(writer: MetadataWriter, records: list[bytes], tmp: Any) -> list[dict[str, Any]]:
@@ -70,8 +77,7 @@ def same(one: Any, other: Any) -> bool:
 @given(metadata=st.dictionaries(NAMES, VALUES, max_size=4))
 def test_one_episode(metadata: dict[str, Any], tmp_path_factory: Any) -> None:
     writer = MetadataWriter()
-    record = join_example(writer.write(metadata))
-    (found,) = read_back(writer, [record], tmp_path_factory.mktemp("one"))
+    (found,) = read_back(writer, record(writer, metadata), tmp_path_factory.mktemp("one"))
     meant, got = dict(nest.flatten(metadata)), dict(nest.flatten(found))
     for path, value in meant.items():
         if path[0] in MARKERS:
@@ -94,7 +100,7 @@ def test_one_episode(metadata: dict[str, Any], tmp_path_factory: Any) -> None:
 @given(episodes=st.lists(st.dictionaries(NAMES, VALUES, max_size=3), min_size=2, max_size=4))
 def test_several_episodes_and_going_on(episodes: list[dict[str, Any]], tmp_path_factory: Any) -> None:
     writer = MetadataWriter()
-    records = [join_example(writer.write(metadata)) for metadata in episodes]
+    records = [record(writer, metadata)[0] for metadata in episodes]
     found = read_back(writer, records, tmp_path_factory.mktemp("several"))
     for metadata, got in zip(episodes, found, strict=True):
         values = dict(nest.flatten(got))
@@ -102,10 +108,43 @@ def test_several_episodes_and_going_on(episodes: list[dict[str, Any]], tmp_path_
             if path in values and path[0] not in MARKERS and not isinstance(value, str | list):
                 assert same(value, values[path]) or nest.path_name(path) in writer.lost, path
     other = MetadataWriter()
-    other.write(episodes[0])
+    record(other, episodes[0])
     state = json.loads(json.dumps(other.state()))
     again = MetadataWriter()
     again.go_on_from(state)
-    assert [join_example(again.write(metadata)) for metadata in episodes[1:]] == records[1:]
+    assert [record(again, metadata)[0] for metadata in episodes[1:]] == records[1:]
     assert again.lost == writer.lost and again.features() == writer.features()
     assert again.python_kinds() == writer.python_kinds() and again.paths() == writer.paths()
+
+
+@st.composite
+def columns(draw: Any, count: int) -> Any:
+    """What is known of each of `count` episodes, in one column or a nest of some."""
+    kind = draw(st.sampled_from(["array", "texts", "bytes", "mixed", "dict", "tuple"]))
+    if kind == "array":
+        shape = (count, *draw(st.lists(st.integers(0, 2), max_size=2)))
+        dtype = draw(st.sampled_from(["f4", "f8", "i2", "u8", "c16", "?", "S2", "U2", "g"]))
+        return np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    if kind == "dict":
+        return {name: draw(columns(count)) for name in draw(st.sets(NAMES, min_size=1, max_size=2))}
+    if kind == "tuple":
+        return (draw(columns(count)), draw(columns(count)))
+    cell = {"texts": st.text(max_size=3), "bytes": st.binary(max_size=3), "mixed": VALUES}[kind]
+    return draw(st.lists(cell, min_size=count, max_size=count))
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_a_block_is_its_episodes_one_by_one(data: st.DataObject) -> None:
+    together, alone = MetadataWriter(), MetadataWriter()
+    for count in data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)):
+        shared = data.draw(st.dictionaries(NAMES, VALUES, max_size=2))
+        names = data.draw(st.sets(NAMES, max_size=3))
+        facts = FactColumns({name: data.draw(columns(count)) for name in sorted(names)}, count)
+        marks = data.draw(st.none() | st.lists(st.booleans(), min_size=count, max_size=count).map(np.array))
+        rows = Episode(reward=np.zeros(count), metadata=shared)
+        batch = EpisodeBatch(rows, np.arange(count), marks, metadata=facts if names else None)
+        found = [data for data, _ in example_records(together.write(batch))]
+        assert found == [one for episode in batch for one in record(alone, episode.metadata)]
+    assert together.lost == alone.lost and together.features() == alone.features()
+    assert together.python_kinds() == alone.python_kinds() and together.paths() == alone.paths()
