@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlds2buf.check.block import Block
+from rlds2buf.check.batch_columns import BatchColumns
 from rlds2buf.check.rules import Fault
 
 __all__ = ["boundary_faults", "boundary_suspects", "seams", "well_formed"]
@@ -74,7 +74,7 @@ def boundary_faults(is_first: np.ndarray, is_last: np.ndarray, is_terminal: np.n
     return sorted(faults, key=lambda fault: fault.step or 0)
 
 
-def boundary_suspects(block: Block) -> np.ndarray:
+def boundary_suspects(block: BatchColumns) -> np.ndarray:
     """``[E] bool``: the episodes of a batch that are not :func:`well_formed`."""
     rows, starts, ends = block.rows, block.starts, block.ends
     first, last, terminal = rows.is_first[starts], rows.is_last[ends], rows.is_terminal[ends]

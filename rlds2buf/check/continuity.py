@@ -23,10 +23,11 @@ data: no false alarm on 700 true time limits, and about half of the cuts made in
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 
-from rlds2buf.check.block import Block
+from rlds2buf.check.batch_columns import BatchColumns
 from rlds2buf.check.rules import Fault
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
@@ -35,6 +36,8 @@ from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 __all__ = ["ContinuityCheck", "jump_rows", "observation_matrix"]
 
 MAX_ROW = 1024
+MAX_BYTES = 8 << 20
+"""Of the observations of a batch that are looked at together."""
 MIN_STEPS = 20
 """Shorter episodes have no scale to speak of."""
 LOOK = 5.0
@@ -106,15 +109,24 @@ class ContinuityCheck:
         self._previous = None
         if rows is not None:
             with np.errstate(over="ignore", invalid="ignore"):
-                self._previous = _end(episode, rows, _scale(rows)[1])
+                # Where it was not cut, nobody asks for its scale.
+                self._previous = _end(episode, rows, _scale(rows)[1] if _is_cut(episode) else None)
 
-    def suspects(self, block: Block) -> np.ndarray:
+    def suspects(self, block: BatchColumns) -> np.ndarray:
         """``[E] bool``: which of the next episodes might have faults.  Nothing is remembered of them."""
-        rows = observation_matrix(block.rows)
-        if rows is None:
-            return block.none()
-        with np.errstate(all="ignore"):
-            return _suspects(rows, block, self._previous)
+        size = sum(leaf.nbytes for leaf in _float_leaves(block.rows))
+        found = block.none()
+        if not size:
+            return found
+        # Sums need several times the memory of what they are of, so a large block is looked at in pieces.
+        rows = np.arange(0, block.rows.num_steps, max(1, MAX_BYTES * block.rows.num_steps // size))
+        edges = np.unique(np.searchsorted(block.starts, rows))
+        for start, stop in itertools.pairwise([*edges[edges < len(found)].tolist(), len(found)]):
+            first = max(start - 1, 0)  # with the episode before, whose end the first one is compared with
+            piece = block if stop - first == len(found) else BatchColumns(block.batch.take(slice(first, stop)))
+            with np.errstate(all="ignore"):
+                found[start:stop] = _suspects(piece, self._previous if start == 0 else None)[start - first :]
+        return found
 
 
 def _recorded(episode: Episode) -> np.ndarray | None:
@@ -129,10 +141,13 @@ def _has_placeholder(episode: Episode) -> bool:
     return bool(episode.metadata.get(PLACEHOLDER_FINAL_ROW, False))
 
 
-def _end(episode: Episode, rows: np.ndarray, weight: np.ndarray | None) -> _End:
+def _is_cut(episode: Episode) -> bool:
     # A placeholder is no row to start from, and the row before it is terminal.
-    cut = not _has_placeholder(episode) and not bool(episode.is_terminal[-1])
-    return _End(episode.index, rows[-2:].copy(), weight, cut)
+    return not _has_placeholder(episode) and not bool(episode.is_terminal[-1])
+
+
+def _end(episode: Episode, rows: np.ndarray, weight: np.ndarray | None) -> _End:
+    return _End(episode.index, rows[-2:].copy(), weight, _is_cut(episode))
 
 
 def observation_matrix(episode: Episode) -> np.ndarray | None:
@@ -141,6 +156,15 @@ def observation_matrix(episode: Episode) -> np.ndarray | None:
     >>> observation_matrix(Episode(observation={"a": np.zeros((5, 2)), "b": np.zeros(5, int)})).shape
     (5, 2)
     """
+    leaves = _float_leaves(episode)
+    if not leaves:
+        return None
+    matrix = leaves[0] if len(leaves) == 1 else np.concatenate(leaves, axis=1)
+    return matrix.astype(np.float32) if matrix.dtype.itemsize < 4 else matrix
+
+
+def _float_leaves(episode: Episode) -> list[np.ndarray]:
+    """The columns ``[N, width]`` that :func:`observation_matrix` is made of."""
     leaves = []
     for _, column in nest.flatten(episode.observation):
         if column is None or column.dtype.kind != "f":
@@ -148,10 +172,7 @@ def observation_matrix(episode: Episode) -> np.ndarray | None:
         width = column.size // len(column)
         if 0 < width <= MAX_ROW:
             leaves.append(column.reshape(len(column), width))
-    if not leaves:
-        return None
-    matrix = leaves[0] if len(leaves) == 1 else np.concatenate(leaves, axis=1)
-    return matrix.astype(np.float32) if matrix.dtype.itemsize < 4 else matrix
+    return leaves
 
 
 def jump_rows(rows: np.ndarray) -> np.ndarray:
@@ -264,7 +285,7 @@ class _Recorded:
         odd: ``[E] bool``, where numbers are so large or so small that sums or weights may overflow.
     """
 
-    def __init__(self, rows: np.ndarray, block: Block) -> None:
+    def __init__(self, rows: np.ndarray, block: BatchColumns) -> None:
         self.rows = rows
         self.starts, self.last = block.starts, block.ends - block.placeholder
         self.steps = self.last - self.starts
@@ -302,12 +323,14 @@ def _totals(moved: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndar
     return np.add.reduceat(moved, edges[edges < len(moved)], axis=0)[::2]
 
 
-def _slack(rows: np.ndarray, block: Block) -> float:
+def _slack(rows: np.ndarray, block: BatchColumns) -> float:
     """Four times how far two sums over an episode's steps and dimensions may differ, as a share of them."""
     return 4 * float(np.finfo(rows.dtype).eps) * (int(block.lengths.max()) + rows.shape[1])
 
 
-def _suspects(rows: np.ndarray, block: Block, previous: _End | None) -> np.ndarray:
+def _suspects(block: BatchColumns, previous: _End | None) -> np.ndarray:
+    rows = observation_matrix(block.rows)
+    assert rows is not None
     if len(block.starts) == 1 or _slack(rows, block) > 0.25:
         return ~block.none()
     recorded = _Recorded(rows, block)
@@ -344,7 +367,7 @@ def _jump_suspects(recorded: _Recorded) -> tuple[np.ndarray, np.ndarray]:
     return jumps, jumped_last
 
 
-def _no_reset_suspects(recorded: _Recorded, block: Block) -> np.ndarray:
+def _no_reset_suspects(recorded: _Recorded, block: BatchColumns) -> np.ndarray:
     """``[E] bool``: the episodes that might go on where the one before in the batch ended."""
     found = block.none()
     cut = ~block.placeholder & ~block.rows.is_terminal[block.ends]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds2buf.check.block import Block
+from rlds2buf.check.batch_columns import BatchColumns
 from rlds2buf.check.boundaries import boundary_faults, boundary_suspects
 from rlds2buf.check.continuity import ContinuityCheck
 from rlds2buf.check.rules import ERROR, FILTER, NOT_IN_SPEC, RULES, WARNING, Fault
@@ -96,7 +96,7 @@ def issue_of(error: EpisodeError) -> Issue:
 class _Rule:
     """Rules in both forms: which episodes of a batch might break them, and what is wrong with one."""
 
-    suspects: Callable[[Block], np.ndarray]
+    suspects: Callable[[BatchColumns], np.ndarray]
     faults: Callable[[Episode, Columns], list[Fault]]
 
 
@@ -149,7 +149,7 @@ class Checker:
         >>> {position: [issue.rule for issue in issues] for position, issues in found.items()}
         {0: ['no-is-terminal'], 1: ['nonfinite']}
         """
-        block = Block(batch)
+        block = BatchColumns(batch)
         spec_faults = self._spec_faults(block.columns)  # the same for all, as their columns are
         rules = self._applicable(spec_faults)
         suspects = np.stack([rule.suspects(block) for rule in rules], axis=1)
@@ -239,7 +239,7 @@ class Checker:
             self._accepted = found
         return faults
 
-    def _terminal_suspects(self, block: Block) -> np.ndarray:
+    def _terminal_suspects(self, block: BatchColumns) -> np.ndarray:
         found = block.none()
         found[0] = not self._said_no_terminal and "is_terminal" in block.batch.derived
         return found

@@ -1,7 +1,7 @@
 """Rules on the numbers of one episode: finite, discounts in range, nothing lost at the end.
 
 Each function takes an episode and returns faults; none looks at another episode.  Behind each
-follows its screen (:mod:`rlds2buf.check.block`).
+follows its screen (:mod:`rlds2buf.check.batch_columns`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds2buf.check.block import Block
+from rlds2buf.check.batch_columns import BatchColumns
 from rlds2buf.check.rules import Fault
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
@@ -56,7 +56,7 @@ def nonfinite_faults(columns: Columns) -> list[Fault]:
     return faults
 
 
-def nonfinite_suspects(block: Block, *, padding: bool = True) -> np.ndarray:
+def nonfinite_suspects(block: BatchColumns, *, padding: bool = True) -> np.ndarray:
     """``[E] bool``: the episodes with such values; those that have them in `padding` only, if asked for."""
     found = block.none()
     for path, column in block.columns:
@@ -99,7 +99,7 @@ def limit_faults(episode: Episode, columns: Columns, limits: Mapping[nest.Path, 
     return faults
 
 
-def limit_suspects(block: Block, limits: Mapping[nest.Path, Limits]) -> np.ndarray:
+def limit_suspects(block: BatchColumns, limits: Mapping[nest.Path, Limits]) -> np.ndarray:
     """``[E] bool``: the episodes with such values."""
     found = block.none()
     for path, column in block.columns:
@@ -134,7 +134,7 @@ def discount_faults(episode: Episode) -> list[Fault]:
     return faults
 
 
-def discount_suspects(block: Block, *, warnings: bool = True) -> np.ndarray:
+def discount_suspects(block: BatchColumns, *, warnings: bool = True) -> np.ndarray:
     """``[E] bool``: the episodes with such discounts; those that only warrant warnings, if asked for."""
     found = block.none()
     terminated = block.ends[block.rows.is_terminal[block.ends] & (block.lengths > 1)]
@@ -167,7 +167,7 @@ def final_reward_faults(episode: Episode) -> list[Fault]:
     return faults
 
 
-def final_reward_suspects(block: Block) -> np.ndarray:
+def final_reward_suspects(block: BatchColumns) -> np.ndarray:
     """``[E] bool``: the episodes with such a reward."""
     found = block.none()
     for _, column in _numbers(block.rows.reward, "reward"):
@@ -185,7 +185,7 @@ def one_step_faults(episode: Episode) -> list[Fault]:
     return [Fault("one-step", "one step, so no transition", 0)] if episode.num_steps == 1 else []
 
 
-def one_step_suspects(block: Block) -> np.ndarray:
+def one_step_suspects(block: BatchColumns) -> np.ndarray:
     """``[E] bool``: the episodes of one row."""
     return np.asarray(block.lengths == 1)
 

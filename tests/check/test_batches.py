@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -273,10 +274,17 @@ def damaged(draw):
 
 
 @settings(max_examples=400, deadline=None)
-@given(damaged(), st.lists(st.integers(0, 8), max_size=4), st.booleans(), st.booleans())
-def test_damaged_episodes_have_the_same_findings(made, borders, single, allow_nonfinite):
+@given(
+    damaged(),
+    st.lists(st.integers(0, 8), max_size=4),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1, 500, 1500, 8 << 20]),
+)
+def test_damaged_episodes_have_the_same_findings(made, borders, single, allow_nonfinite, piece):
     episodes, spec = made
-    agree(episodes, borders, single, spec=spec, allow_nonfinite=allow_nonfinite)
+    with mock.patch.object(continuity, "MAX_BYTES", piece):
+        agree(episodes, borders, single, spec=spec, allow_nonfinite=allow_nonfinite)
 
 
 @st.composite
@@ -497,7 +505,7 @@ def test_the_end_of_a_batch_is_what_the_next_one_is_compared_with(rule, monkeypa
         with pytest.raises(AssertionError):
             agree(episodes, [2])
     suspects = continuity._suspects
-    monkeypatch.setattr(continuity, "_suspects", lambda rows, block, previous: suspects(rows, block, None))
+    monkeypatch.setattr(continuity, "_suspects", lambda block, previous: suspects(block, None))
     with pytest.raises(AssertionError):
         agree(episodes, [2])
 

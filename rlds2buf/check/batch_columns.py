@@ -16,10 +16,10 @@ from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch, FactColumns
 from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 
-__all__ = ["Block"]
+__all__ = ["BatchColumns"]
 
 
-class Block:
+class BatchColumns:
     """What the screens need of a batch, made once.
 
     Attributes:
