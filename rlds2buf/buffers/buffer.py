@@ -200,13 +200,14 @@ class Buffer(Closed):
         whose first `t` is above 0; elsewhere what there is of an episode is as good as all of it.
 
         Args:
-            data: an Episode (its N rows) or an EpisodeBatch; a Transition or mapping with observation, action, reward,
+            data: an Episode (its N rows); an EpisodeBatch, which is the same as its episodes one after the other, and
+                faster; a Transition or mapping with observation, action, reward,
                 next_observation and optionally discount, extras, is_done (0, 1, 2) or
                 terminated/truncated, `episode_id` and `agent_index` (integers or strings), `t` (integers
                 from 0 up), of B transitions or of one without the leading axis; a list of
                 any of these.  Empty input (None, [], {}, "") does nothing.
             source_id: where the data come from, a non-negative integer, or one for each
-                transition (for each element of a list).
+                transition (for each episode of a batch, for each element of a list).
             priorities: one for each item added, for a prioritized buffer; the largest there
                 has been unless given.
             consecutive: whether explicit transitions of one source follow one another, which n-step
@@ -223,11 +224,13 @@ class Buffer(Closed):
                 lacks, an id is of the wrong kind, or a value is outside its limits and these are checked;
                 nothing was added.
             EpisodeError: an episode (or another item) is longer than the capacity, or single
-                transitions or parts of episodes were given to a buffer of episodes; nothing was added.
+                transitions or parts of episodes were given to a buffer of episodes; nothing was added. In all these
+                cases, if one episode of an EpisodeBatch is wrong, its `episode` says which, and those before it
+                were added.
         """
         engine = self.engine
         with engine.lock:
-            return engine.add(engine.prepare(data, source_id, priorities, consecutive, check_limits))
+            return engine.add(engine.prepare(data, source_id, priorities, consecutive, check_limits, partly=True))
 
     def sample(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import threading
@@ -31,7 +32,7 @@ from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.row_flags import LINKED, OWN_NEXT
 from rlds2buf.core.sample import Sample, SampleInfo, Trajectory, Transition
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import NotEnoughItems, ReplayError, SnapshotCorrupt, SnapshotError, UnknownKey
+from rlds2buf.errors import EpisodeError, NotEnoughItems, ReplayError, SnapshotCorrupt, SnapshotError, UnknownKey
 
 __all__ = ["Engine", "Folder", "HasEngine", "Prepared", "Request"]
 
@@ -49,10 +50,14 @@ class Request(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Blocks that a buffer takes, and the priorities ``[items] float64`` of what is in them, or None."""
+    """Blocks that a buffer takes, and the priorities ``[items] float64`` of what is in them, or None.
+
+    Where an episode of a batch is not taken, `error` says why, and the blocks are those before it.
+    """
 
     blocks: list[Block]
     priorities: np.ndarray | None
+    error: EpisodeError | None = None
 
     @property
     def items(self) -> int:
@@ -207,29 +212,75 @@ class Engine:
         priorities: npt.ArrayLike | None = None,
         consecutive: bool = True,
         check_limits: bool = False,
+        partly: bool = False,
     ) -> Prepared:
         """Bring what ``Buffer.add`` was given into the form it is stored in; nothing changes yet.
+
+        Args:
+            data, source_id, priorities, consecutive, check_limits: as ``Buffer.add`` has them.
+            partly: give what a batch has before an episode that is not taken, and the error, in place of raising it.
 
         Raises:
             SpecMismatch, EpisodeError, InvalidPriority, ValueError, TypeError: as ``Buffer.add`` says.
         """
-        if isinstance(data, EpisodeBatch) and not (
-            self.intake.takes_batches or (self.capacity_unit == "rows" and data.num_steps <= self.capacity)
-        ):
-            data = list(data)  # what counts or leaves is single episodes
+        error = None
+        if isinstance(data, EpisodeBatch):
+            blocks, error = self._of_batch(data, source_id, check_limits)
+            if error is not None and not partly:
+                raise error
+        else:
+            blocks = self._blocks(data, source_id, check_limits)
+        if not consecutive:
+            blocks = [block.apart() for block in blocks]
+        if priorities is None:
+            return Prepared(blocks, None, error)
+        items = sum(block.items for block in blocks)
+        given = priorities if error is None else np.asarray(priorities)[:items]
+        return Prepared(blocks, checked_priorities(given, items), error)
+
+    def _blocks(self, data: Any, source_id: Any, check_limits: bool) -> list[Block]:
+        """What ``Buffer.add`` was given, in blocks that it takes."""
+        if isinstance(data, list | tuple) and not isinstance(data, Transition):
+            ids = np.broadcast_to(np.asarray(source_id), (len(data),)).tolist()
+            parts = zip(data, ids, strict=True)
+            return [block for part, number in parts for block in self._blocks(part, number, check_limits)]
+        if isinstance(data, EpisodeBatch):
+            blocks, error = self._of_batch(data, source_id, check_limits)
+            if error is not None:
+                raise error
+            return blocks
+        return self._taken(data, source_id, check_limits)
+
+    def _of_batch(
+        self, batch: EpisodeBatch, source_id: Any, check_limits: bool
+    ) -> tuple[list[Block], EpisodeError | None]:
+        """Several episodes as one block; or those before one that is not taken, and why it isn't."""
+        with contextlib.suppress(EpisodeError):
+            return self._taken(batch, source_id, check_limits), None
+        blocks: list[Block] = []
+        ids = np.broadcast_to(np.asarray(source_id), (len(batch),)).tolist()
+        for i, (episode, number) in enumerate(zip(batch, ids, strict=True)):
+            try:
+                blocks += self._taken(episode, number, check_limits)
+            except EpisodeError as error:
+                error.episode = i if error.episode is None else error.episode
+                return blocks, error
+        return blocks, None
+
+    def _taken(self, data: Any, source_id: Any, check_limits: bool) -> list[Block]:
         blocks = self.intake.blocks(data, source_id)
         for block in blocks:
             self.remover.refuse(block)
             if check_limits:
                 self.allowed.refuse(block)
-        if not consecutive:
-            blocks = [block.apart() for block in blocks]
-        if priorities is None:
-            return Prepared(blocks, None)
-        return Prepared(blocks, checked_priorities(priorities, sum(block.items for block in blocks)))
+        return blocks
 
     def add(self, prepared: Prepared) -> np.ndarray:
-        """Store it; returns the keys ``[items] uint64``."""
+        """Store it; returns the keys ``[items] uint64``.
+
+        Raises:
+            EpisodeError: that of an episode of a batch that is not taken; those before it are stored.
+        """
         self.touch()
         given = prepared.priorities
         keys = []
@@ -237,6 +288,8 @@ class Engine:
             block = block if block.ids is None else block.parted()
             keys.append(self.contents.add(block, None if given is None else given[: block.items]))
             given = None if given is None else given[block.items :]
+        if prepared.error is not None:
+            raise prepared.error
         return keys[0] if len(keys) == 1 else np.concatenate([np.zeros(0, np.uint64), *keys])
 
     # -- what goes out ----------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -101,15 +101,13 @@ class ItemIntake(Intake):
         apart: whether each item needs a final row of its own, for items that leave in any order.
     """
 
-    takes_batches = True
-
     def __init__(self, spec: StepSpec, unit: str, item_length: int | None = None, *, apart: bool = False) -> None:
         super().__init__(spec)
         self.unit = unit
         self.item_length = item_length
         self.apart = apart
 
-    def blocks(self, data: Any, source_id: int | Sequence[int] | np.ndarray = 0) -> list[Block]:
+    def blocks(self, data: Any, source_id: Any = 0) -> list[Block]:
         """As :meth:`Intake.blocks`, without episodes that have no transition."""
         return [block for block in super().blocks(data, source_id) if block.items]
 
@@ -133,9 +131,10 @@ class ItemIntake(Intake):
         if not block.items:
             return block
         block = block.parted()
-        order = None if isinstance(block.source, int) else np.argsort(block.source, kind="stable")
+        mixed = block.own is not None and not isinstance(block.source, int)
+        order = np.argsort(block.source, kind="stable") if mixed else None
         if order is not None:
-            block = _rows(block, order)
+            block = block.taken(order)
         if self.unit == "episodes" and block.own is not None:
             _refuse_parts(block, order)
         steps = np.flatnonzero((block.flags & CODE) != FINAL_ROW)
@@ -144,20 +143,26 @@ class ItemIntake(Intake):
         flags, first = block.flags.copy(), steps[starts]
         last = first + lengths - 1
         flags[last[(flags[last] & CODE) == CONTINUE]] |= np.uint8(BREAK)  # no item goes on in another one
-        block = dataclasses.replace(block, flags=flags, ends=None, ids=None)
+        ends = block.ends
+        block = dataclasses.replace(block, flags=flags, ids=None)
         if block.own is None and self.apart:
-            block = _rows(block, _runs(first, lengths + 1))
+            block = block.taken(_runs(first, lengths + 1))
+            if ends is not None:
+                episode = np.searchsorted(ends, first)
+                ends = np.cumsum(lengths + 1)[np.diff(episode, append=len(ends)) > 0] - 1
             first = np.cumsum(lengths + 1) - lengths - 1
             block.flags[first + lengths] |= np.uint8(FINAL_ROW)
         elif block.own is None:
             kept = np.zeros(len(flags), np.bool_)  # not the only row of an episode without a transition
             kept[steps] = kept[steps + 1] = True
             if not kept.all():
-                block, first = _rows(block, np.flatnonzero(kept)), (np.cumsum(kept) - 1)[first]
+                place = np.cumsum(kept) - 1
+                block, first = block.taken(np.flatnonzero(kept)), place[first]
+                ends = None if ends is None else place[ends[kept[ends]]]
         rows = np.diff(first, append=len(block.flags))
         place = np.repeat(first, rows) - np.arange(len(block.flags))
         place[first] = lengths
-        return dataclasses.replace(block, items=len(first), place=place.astype(np.int32))
+        return dataclasses.replace(block, items=len(first), place=place.astype(np.int32), ends=ends)
 
     def _starts(self, block: Block, steps: np.ndarray) -> np.ndarray:
         """Which of the rows ``steps [transitions] int64`` begin an item: ``[items] int64`` places among them."""
@@ -178,8 +183,6 @@ class ItemIntake(Intake):
 class StepIntake(Intake):
     """Turns episodes into explicit transitions, for single steps that leave in any order."""
 
-    takes_batches = True
-
     def episode(self, episode: Episode, source_id: Any = 0) -> Block:
         """An episode's N-1 transitions, each with its own next observation."""
         return self._explicit(super().episode(episode, source_id))
@@ -199,7 +202,7 @@ class StepIntake(Intake):
             columns=[column[steps] for column in block.columns],
             flags=block.flags[steps] | np.uint8(OWN_NEXT),
             own=[column[behind] for column in observation],
-            anew=True,
+            source=block.source if isinstance(block.source, int) else block.source[steps],
             ends=None,
         )
 
@@ -235,18 +238,6 @@ def _others(block: Block) -> np.ndarray:
     if isinstance(block.source, int):
         return np.zeros(len(block.flags) - 1, np.bool_)
     return np.asarray(block.source[1:] != block.source[:-1])
-
-
-def _rows(block: Block, index: np.ndarray) -> Block:
-    """The block with these of its rows."""
-    return dataclasses.replace(
-        block,
-        columns=[column[index] for column in block.columns],
-        flags=block.flags[index],
-        own=None if block.own is None else [column[index] for column in block.own],
-        source=block.source if isinstance(block.source, int) else block.source[index],
-        ids=None if block.ids is None else block.ids.rows(index),
-    )
 
 
 def _runs(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

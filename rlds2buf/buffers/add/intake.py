@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -45,11 +45,7 @@ class Intake:
     Args:
         spec: of the rows.
 
-    Attributes:
-        takes_batches: whether several episodes may come as one block whatever the capacity counts.
     """
-
-    takes_batches = False
 
     def __init__(self, spec: StepSpec) -> None:
         self.spec = spec
@@ -66,8 +62,8 @@ class Intake:
         # How many transitions there are is told best by what has the same shape in all of them.
         self._observation = next((leaf for leaf in observation if not leaf.is_ragged), next(iter(observation), None))
 
-    def blocks(self, data: Any, source_id: int | Sequence[int] | np.ndarray = 0) -> list[Block]:
-        """The blocks of whatever ``Buffer.add`` was given; none for empty input.
+    def blocks(self, data: Any, source_id: Any = 0) -> list[Block]:
+        """The blocks of whatever ``Buffer.add`` was given, but for lists; none for empty input.
 
         Raises:
             SpecMismatch: the data don't fit the spec.
@@ -85,9 +81,6 @@ class Intake:
             return [self.batch(data, source_id)]
         if data is None or (isinstance(data, str) and not data):
             return []
-        if isinstance(data, list | tuple):
-            ids = np.broadcast_to(np.asarray(source_id), (len(data),)).tolist()
-            return [block for part, number in zip(data, ids, strict=True) for block in self.blocks(part, number)]
         got = f"{type(data).__name__}{_way(data)}"
         raise TypeError(f"a buffer takes episodes, transitions, or lists of them, got {got}")
 
@@ -106,13 +99,20 @@ class Intake:
             end = int(done_codes(episode)[-1])
             # An episode left open has no end, but nothing more of it will come either.
             flags[-2] |= end if end != CONTINUE else BREAK
+        source = _source(source_id, None)
         return Block(
-            columns, flags, None, _source(source_id, None), episode.num_transitions, episode.source, episode.index
+            columns, flags, None, source, episode.num_transitions, episode.source, episode.index, begins=[source]
         )
 
     def batch(self, batch: EpisodeBatch, source_id: Any = 0) -> Block:
-        """All M rows of several episodes, each one's last row marked as final."""
+        """All M rows of several episodes, each one's last row marked as final; one source id, or one for each."""
         rows = batch.rows
+        source = _source(source_id, len(batch), "episode")
+        begins = [source] if isinstance(source, int) else np.unique(source).tolist()
+        if len(begins) == 1:
+            source = begins[0]
+        elif not isinstance(source, int):
+            source = np.repeat(source, np.diff(batch.starts, append=batch.num_steps))
         self.spec.check(rows)
         found = dict(rows.flatten())
         flags = rows.is_first.view(np.uint8) * np.uint8(IS_FIRST)
@@ -127,7 +127,7 @@ class Intake:
             flags[ends[batch.placeholder]] |= np.uint8(BREAK)
         columns = [leaf.packed(found[leaf.path]) for leaf in self._leaves]
         return Block(
-            columns, flags, None, _source(source_id, None), batch.num_transitions, rows.source, rows.index, ends=ends
+            columns, flags, None, source, batch.num_transitions, rows.source, rows.index, begins=begins, ends=ends
         )
 
     def transitions(self, data: Mapping[str, Any], source_id: Any = 0) -> Block:
@@ -313,7 +313,7 @@ def _done_codes(data: Mapping[str, Any], count: int) -> np.ndarray:
     return flags
 
 
-def _source(source_id: Any, count: int | None) -> Any:
+def _source(source_id: Any, count: int | None, what: str = "transition") -> Any:
     if type(source_id) is int and 0 <= source_id < 1 << 32:
         return source_id
     ids = np.asarray(source_id)
@@ -322,7 +322,7 @@ def _source(source_id: Any, count: int | None) -> Any:
     if ids.ndim == 0:
         return int(ids)
     if count is None or ids.shape != (count,):
-        raise ValueError(f"source_id needs one id, or one per transition, got {len(ids)}")
+        raise ValueError(f"source_id needs one id, or one per {what}, got {len(ids)}")
     return ids.astype(np.int64)
 
 

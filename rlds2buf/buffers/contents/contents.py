@@ -130,7 +130,7 @@ class Contents(abc.ABC):
 
     def forget_open(self, sources: Iterable[int]) -> None:
         """What comes of these sources follows nothing that is there."""
-        for source in list(sources):
+        for source in list(sources) if self.waiting else ():
             self.waiting.pop(source, None)
             self.marks.pop(source, None)
 

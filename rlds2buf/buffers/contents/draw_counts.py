@@ -42,9 +42,12 @@ class Hits:
         np.add.at(self.counts, slots, 1)
 
     def left(self, slots: np.ndarray) -> None:
-        """Items in ``slots [n] int64`` left, oldest first."""
-        self._last.extend(self.counts[slots[-_WINDOW:]].tolist())
-        self.counts[slots] = 0
+        """Items in ``slots [n] int64`` left, oldest first; -1 is one that came and left at once."""
+        last = slots[-_WINDOW:]
+        drawn = np.zeros(len(last), np.uint32)
+        drawn[last >= 0] = self.counts[last[last >= 0]]
+        self._last.extend(drawn.tolist())
+        self.counts[slots[slots >= 0]] = 0
 
     def moved(self, before: np.ndarray, after: np.ndarray, slots: int) -> None:
         """Items that were in slots `before` are in `after` now, of so many slots."""

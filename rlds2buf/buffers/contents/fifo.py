@@ -22,28 +22,69 @@ class FifoContents(Contents):
         self.fifo = remover
 
     def add(self, block: Block, priorities: np.ndarray | None = None) -> np.ndarray:
-        """Make room and store a block; returns the keys ``uint64`` of its items."""
-        store, remover = self.store, self.fifo
-        whole = block
-        if len(block.flags) > remover.limit:
-            block = remover.fitting(block)
-        rows = len(block.flags)
+        """Make room and store a block; returns the keys ``uint64`` of its items.
+
+        Several episodes are stored at once, and all is as if they had come one after the other, the places
+        in memory included: where the slots have to become more for one of them, those before it go in first.
+        """
+        store, rest = self.store, block
         if self.frozen:
-            self.relay(max(remover.limit if remover.unit == "rows" else 0, store.num_rows), in_memory)
+            self.relay(max(self.fifo.limit if self.fifo.unit == "rows" else 0, store.num_rows), in_memory)
+        first = store.newest
+        while len(rest.flags):
+            rows, gone = self._make_room(rest)
+            if rows == len(rest.flags):
+                self._store(rest, gone, priorities)
+                break
+            piece, rest = rest.rows(0, rows), rest.rows(rows, len(rest.flags))
+            self._store(piece, gone, None if priorities is None else priorities[: piece.items])
+            priorities = None if priorities is None else priorities[piece.items :]
+        if block.place is None and block.ends is None:
+            return np.arange(first, first + block.items, dtype=np.uint64)
+        return (first + block.starts).astype(np.uint64)
+
+    def _make_room(self, block: Block) -> tuple[int, int]:
+        """Have slots for a block's first episodes: how many rows those are, and how many rows leave for them.
+
+        Of the latter, the rows held are the first ones, and then those of the block.
+        """
+        store = self.store
+        leaving, edges = self.fifo.leaving(store, self.sampler.count, block), block.edges
+        if len(edges) == 1:
+            rows, gone = len(block.flags), int(leaving[0])
+            needed = store.num_rows + rows - gone
+            return rows, gone if needed <= store.slots else gone - self._grow(rows, gone, needed)
+        held = store.num_rows + edges - leaving  # once each episode is in
+        gone = 0
+        if held[0] > store.slots:
+            gone = self._grow(int(edges[0]), int(leaving[0]), int(held[0]))
+        few = held > store.slots
+        last = int(np.argmax(few)) - 1 if few.any() else len(edges) - 1
+        return int(edges[last]), int(leaving[last]) - gone
+
+    def _grow(self, rows: int, gone: int, needed: int) -> int:
+        """Have `needed` slots for so many rows, at least twice as many as now; how many of the rows held left."""
+        store = self.store
         store.expect(rows)
-        self.evict(remover.excess(store, self.sampler.count, block))
-        if store.num_rows + rows > store.slots:
-            self.relay(max(2 * store.slots, store.num_rows + rows))
-        skipped = len(whole.flags) - rows
+        gone = min(gone, store.num_rows)
+        self.evict(gone)
+        self.relay(max(2 * store.slots, needed))
+        return gone
+
+    def _store(self, block: Block, gone: int, priorities: np.ndarray | None) -> None:
+        """Store a block that there is room for once so many rows have left, of which its own first ones may be some."""
+        store, whole = self.store, block
+        skipped = max(0, gone - store.num_rows)
         if skipped:
-            store.newest += skipped
-            store.oldest = store.newest
-            self.sampler.evicted(np.zeros(0, np.int64), int(store.slot_of(store.oldest)))
-            self.evicted += whole.items - block.items
+            block = block.rows(skipped, len(block.flags))
+        store.expect(len(block.flags))
+        self.evict(gone - skipped)
+        if skipped:
+            self._skip(skipped, whole.items - block.items, priorities)
         first = store.write(block.columns, block.flags, own=block.own, source=block.source)
         if block.place is not None:
             store.put("items", first, block.place)
-        remover.added(block)
+        self.fifo.added(whole)
         if block.place is None:
             self._join(first, block)
         if block.items:
@@ -51,9 +92,18 @@ class FifoContents(Contents):
                 priorities = priorities[-block.items :]
             self.sampler.added(self._slots(first, block), priorities)
         self.added += whole.items
-        if block.place is None and block.ends is None:
-            return np.arange(first - skipped, first - skipped + whole.items, dtype=np.uint64)
-        return (first - skipped + whole.starts).astype(np.uint64)
+
+    def _skip(self, rows: int, items: int, priorities: np.ndarray | None) -> None:
+        """So many rows came and left at once; there are no others."""
+        store = self.store
+        store.newest += rows
+        store.oldest = store.newest
+        self.sampler.evicted(np.zeros(0, np.int64), int(store.slot_of(store.oldest)))
+        if priorities is not None:
+            self.sampler.passed(priorities[:items])
+        if self.hits is not None:
+            self.hits.left(np.full(items, -1))
+        self.evicted += items
 
     def evict(self, rows: int) -> None:
         """Drop the oldest rows."""
@@ -126,12 +176,12 @@ class FifoContents(Contents):
         """``[items] int64``: where the items of a block lie that was written from key `first` on."""
         if block.place is None and block.ends is None:
             return self.store.slots_from(first, block.items)
-        return self.store.slots_from(first, len(block.flags))[block.starts]
+        return self.store.slots_at(first, block.starts)
 
     def _join(self, first: int, block: Block) -> None:
         """Say what follows what, for transitions as items."""
-        if block.own is None:
-            self.forget_open([int(np.max(block.source))])  # an episode starts anew
+        if block.begins is not None:
+            self.forget_open(block.begins)
         elif len(block.flags) and block.consecutive:
             self._chain(first, block)
 

@@ -89,6 +89,8 @@ class ReservoirContents(Contents):
         """Offer a block's items; returns the keys ``uint64`` of all of them, held or not."""
         if self.frozen:
             self.relay(max(log_slots(self.choice.limit), self.store.newest), in_memory)
+        if block.begins is not None:
+            self.forget_open(block.begins)
         if block.items == 1 and block.place is None:
             return self._add_step(block)
         self._prepare(len(block.flags))
@@ -97,17 +99,13 @@ class ReservoirContents(Contents):
         places = self.choice.places(block.items)
         taken = _last_of_each(places)
         count = min(self.choice.limit, self.choice.seen)
-        replaced = places[taken]
-        replaced = replaced[replaced < self.places.count]
-        self._remove(self.places.ring[replaced].astype(np.int64))
+        self._replace(places)
         self._make_room(int(rows[taken].sum()))
         first = self.store.newest
         self._write(block, taken, starts, rows)
         self.places.put(places[taken], first + np.cumsum(rows[taken]) - rows[taken], count)
         if block.place is None and block.items:
             self._chain_taken(block, taken, keys, first)
-        elif block.anew and isinstance(block.source, int):  # an episode of one row: nothing to hold, but a new start
-            self.forget_open([block.source])
         self.next_key += len(block.flags)
         self.added += block.items
         self.evicted = self.added - count
@@ -124,7 +122,7 @@ class ReservoirContents(Contents):
         if place >= 0:
             count = self.places.count
             if place < count:
-                self._remove(np.array([self.places.ring[place]], np.int64))
+                self._leave(np.array([self.places.ring[place]], np.int64))
             self._make_room(1)
             slot = store.write(block.columns, block.flags, own=block.own, source=block.source)
             store.put("keys", slot, np.array([key]))
@@ -134,7 +132,7 @@ class ReservoirContents(Contents):
                 store.flags[slot] |= np.uint8(BREAK)  # until its successor comes
                 if block.consecutive:
                     self._wait(source, key, block, 0)
-            if before is not None and block.consecutive and not block.anew:
+            if before is not None and block.consecutive:
                 self._follow(before, slot)
         self.evicted = self.added - self.places.count
         return np.array([key], np.uint64)
@@ -172,7 +170,7 @@ class ReservoirContents(Contents):
         if self.frozen:
             self.relay(self.store.slots, in_memory)
         gone = np.setdiff1d(np.arange(count), places)
-        self._remove(self.places.ring[gone].astype(np.int64))
+        self._leave(self.places.ring[gone].astype(np.int64))
         self.places.keep(places)
         self.evicted += len(gone)
         self._compact()
@@ -183,7 +181,7 @@ class ReservoirContents(Contents):
         if self.frozen:
             self.relay(self.store.slots, in_memory)
         self.evicted += self.places.count
-        self._remove(self.places.slots())
+        self._leave(self.places.slots())
         self.places.keep(np.zeros(0, np.int64))
         self._compact()
         self.choice.clear()
@@ -269,8 +267,7 @@ class ReservoirContents(Contents):
         for head, tail in zip(heads.tolist(), tails.tolist(), strict=True):
             source = int(sources[head])
             before = self._previous(source, block, head)
-            # An episode starts anew; explicit transitions follow the source's last ones.
-            if before is not None and block.consecutive and not block.anew:
+            if before is not None and block.consecutive:
                 self._follow(before, int(slot[head]))
             if goes_on[tail] and block.consecutive and slot[tail] >= 0:
                 self._wait(source, int(keys[tail]), block, tail)
@@ -300,9 +297,27 @@ class ReservoirContents(Contents):
         store.links[slots] = following
         store.flags[slots] |= np.uint8(LINKED)
 
+    def _replace(self, places: np.ndarray) -> None:
+        """Items are offered for these ``[n]`` places, one after the other: who has one leaves."""
+        offered = places[places >= 0]
+        _, first = np.unique(offered, return_index=True)
+        left = np.full(len(offered), -1)  # others came in this call, and leave at once
+        left[first] = offered[first]
+        held = (left >= 0) & (left < self.places.count)
+        left[held] = self.places.ring[left[held]]
+        if self.hits is not None:
+            self.hits.left(np.where(held, left, -1)[held | (left < 0)])
+        self._remove(np.sort(left[held]))
+
+    def _leave(self, slots: np.ndarray) -> None:
+        """The items that start in these slots leave."""
+        if self.hits is not None:
+            self.hits.left(slots)
+        self._remove(slots)
+
     def _remove(self, slots: np.ndarray) -> None:
         """Mark the items that start in these slots as gone."""
-        store, firsts = self.store, slots
+        store = self.store
         store.changing(slots)
         if store.items is not None and len(slots):
             lengths = store.items[slots] + ((store.flags[slots] & np.uint8(OWN_NEXT)) == 0)
@@ -310,8 +325,6 @@ class ReservoirContents(Contents):
             slots = np.repeat(slots - ends + lengths, lengths) + np.arange(int(ends[-1]))
             store.changing(slots)
             store.items[slots] = 0
-        if self.hits is not None:
-            self.hits.left(firsts)
         store.flags[slots] = FINAL_ROW  # from which nothing starts, and to which no chain leads
         store.release(slots)
         self._rows -= len(slots)

@@ -13,6 +13,7 @@ from rlds2buf.buffers.multi_agent.new_items import old_for, shares
 from rlds2buf.buffers.multi_agent.policies import Part
 from rlds2buf.buffers.multi_agent.time_slots import TimeSlots
 from rlds2buf.buffers.read.view import OPTIONS
+from rlds2buf.buffers.rows.block import Block
 from rlds2buf.buffers.rows.step_ids import IDS, StepIds, checked_times
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
@@ -27,7 +28,7 @@ _MANY_OPEN = 1024
 
 
 class Piece(NamedTuple):
-    """One episode or batch of a policy's transitions, ready to be stored; ids ``[items] int64``."""
+    """Episodes or a batch of a policy's transitions, ready to be stored; ids ``[items] int64``."""
 
     policy: int
     prepared: Prepared
@@ -163,8 +164,9 @@ class Lockstep:
         pieces = []
         for part in _leaves(data):
             prepared = engine.prepare(_without_ids(part, engine.spec), check_limits=check_limits)
-            if prepared.blocks:
-                ids = [_column(name, part, given.get(name), prepared.items, policy) for name in IDS]
+            for block in prepared.blocks:
+                rows = _IdColumns(part, block)
+                ids = [rows.column(name, given.get(name), policy) for name in IDS]
                 pieces.append(Piece(number, prepared, *ids))
         return pieces
 
@@ -261,6 +263,9 @@ class Lockstep:
         (block,) = piece.prepared.blocks
         if not len(piece.t):  # an episode of one row has no transition
             return []
+        if block.own is None:
+            self._give_new_sources(piece, block)
+            return []
         pairs = np.stack([piece.episode_id, piece.agent_index], axis=1)
         if (pairs == pairs[0]).all():
             unique, which = pairs[:1], np.zeros(len(pairs), np.int64)
@@ -268,21 +273,44 @@ class Lockstep:
             unique, which = np.unique(pairs, axis=0, return_inverse=True)
             which = which.reshape(-1)
         numbers = np.array([self._source(known, (int(e), int(a))) for e, a in unique])
-        whole = block.own is None
-        block.source = int(numbers[0]) if whole or len(numbers) == 1 else numbers[which]
-        if not whole:  # in time order, or it follows nothing; who it is of, the source says
-            block.ids = StepIds({"t": piece.t})
+        block.source = int(numbers[0]) if len(numbers) == 1 else numbers[which]
+        block.ids = StepIds({"t": piece.t})  # in time order, or it follows nothing; who it is of, the source says
         last = np.zeros(len(unique), np.int64)
         last[which] = np.arange(len(which))  # the last one of each pair wins
-        ends = np.ones(len(unique), np.bool_) if whole else (block.flags[last] & CODE) != CONTINUE
+        ends = (block.flags[last] & CODE) != CONTINUE
         return [(int(e), int(a)) for e, a in unique[ends]]
+
+    def _give_new_sources(self, piece: Piece, block: Block) -> None:
+        """Set those of whole episodes, each the source of its first pair; nothing of theirs goes on."""
+        known, edges = self._sources[piece.policy], block.edges
+        episode = np.searchsorted(edges, block.starts, side="right")
+        ids = np.stack([episode, piece.episode_id, piece.agent_index], axis=1)
+        unique = ids[np.append(True, (ids[1:] != ids[:-1]).any(axis=1))]
+        if len(unique) > len(edges):
+            unique = np.unique(unique, axis=0)
+        if known:
+            pairs = map(tuple, unique[:, 1:].tolist())
+            numbers = np.array([known.pop(pair, None) or self._new_sources(1)[0] for pair in pairs])
+        else:
+            numbers = self._new_sources(len(unique))
+        first = np.append(True, np.diff(unique[:, 0]) > 0)
+        source = np.zeros(len(edges), np.int64)
+        source[unique[first, 0]] = numbers[first]
+        block.source = int(source[0]) if len(source) == 1 else np.repeat(source, np.diff(edges, prepend=0))
+        block.begins = numbers.tolist()
 
     def _source(self, known: dict[tuple[int, int], int], pair: tuple[int, int]) -> int:
         number = known.get(pair)
         if number is None:
-            number = known[pair] = self._next_source
-            self._next_source = self._next_source % ((1 << 32) - 1) + 1
+            number = known[pair] = int(self._new_sources(1)[0])
         return number
+
+    def _new_sources(self, count: int) -> np.ndarray:
+        """So many ids ``int64`` that were not given before: from 1 up, and again from 1 when all have been used."""
+        most = (1 << 32) - 1
+        numbers = (self._next_source - 1 + np.arange(count + 1)) % most + 1
+        self._next_source = int(numbers[-1])
+        return numbers[:-1]
 
     def _tidy(self, policy: int) -> None:
         """Forget pairs whose newest rows have left: what comes now follows nothing."""
@@ -297,8 +325,8 @@ class Lockstep:
 
 
 def _leaves(data: Any) -> Iterator[Any]:
-    """Episodes and batches of transitions in whatever ``Buffer.add`` takes."""
-    if isinstance(data, EpisodeBatch) or (isinstance(data, list | tuple) and not isinstance(data, Transition)):
+    """Episodes, batches of them and of transitions in whatever ``Buffer.add`` takes."""
+    if isinstance(data, list | tuple) and not isinstance(data, Transition):
         for part in data:
             yield from _leaves(part)
     elif data is not None and not (isinstance(data, str | Mapping) and not data):
@@ -325,32 +353,59 @@ def _without_ids(data: Any, spec: StepSpec) -> Any:
     return plain
 
 
-def _column(name: str, data: Any, given: Any, count: int, policy: str) -> np.ndarray:
-    """One id of `count` rows, ``int64``: as given, or a column of the data, or one of its extras."""
-    value = given
-    if isinstance(data, Episode):
-        if value is None and name in data.extras:
-            value = data.extras[name][:-1]
-        elif value is None and name == "t":
-            value = np.arange(count)
-    elif value is None:
-        fields = data._asdict() if isinstance(data, Transition) else data
-        extras = fields.get("extras") or {}
-        value = fields.get(name, extras.get(name))
-    if value is None:
-        raise SpecMismatch(
-            f"lockstep replay needs it to know which steps belong together; give policy {policy!r} such a column "
-            f"or extra, or add(..., {name}=...)",
-            path=name,
-            rule="missing-field",
-        )
-    column = np.asarray(value)
-    if column.dtype.kind not in "iu" or column.shape not in ((), (count,), (1,)):
-        raise SpecMismatch(
-            f"expected an integer for all rows of policy {policy!r}, or {count} of them, "
-            f"got {column.dtype}{list(column.shape)}",
-            path=name,
-            rule="spec",
-        )
-    column = checked_times(column) if name == "t" else column.astype(np.int64)
-    return np.ascontiguousarray(np.broadcast_to(column, (count,)))
+class _IdColumns:
+    """Where the ids of rows come from that are not given: the data's own columns.
+
+    Args:
+        data: an Episode, an EpisodeBatch, or explicit transitions.
+        block: what became of them.
+    """
+
+    def __init__(self, data: Any, block: Block) -> None:
+        self._block = block
+        self._count = block.items
+        self._rows = data.rows if isinstance(data, EpisodeBatch) else data if isinstance(data, Episode) else None
+        self._fields: Mapping[str, Any] = {}
+        if self._rows is None:
+            self._fields = data._asdict() if isinstance(data, Transition) else data
+
+    def column(self, name: str, given: Any, policy: str) -> np.ndarray:
+        """One id of every transition, ``[items] int64``: as given, or a column of the data, or one of its extras.
+
+        Raises:
+            SpecMismatch: there is none, or it is none of integers.
+        """
+        value, count = given, self._count
+        if value is None:
+            value = self._own(name)
+        if value is None:
+            raise SpecMismatch(
+                f"lockstep replay needs it to know which steps belong together; give policy {policy!r} such a column "
+                f"or extra, or add(..., {name}=...)",
+                path=name,
+                rule="missing-field",
+            )
+        column = np.asarray(value)
+        if self._block.ends is not None and column.shape not in ((), (count,)):
+            lengths = np.diff(np.searchsorted(self._block.starts, self._block.edges), prepend=0)
+            if (lengths == len(column)).all():
+                column = np.tile(column, len(lengths))  # what is given for each of several episodes that are alike
+        if column.dtype.kind not in "iu" or column.shape not in ((), (count,), (1,)):
+            raise SpecMismatch(
+                f"expected an integer for all rows of policy {policy!r}, or {count} of them, "
+                f"got {column.dtype}{list(column.shape)}",
+                path=name,
+                rule="spec",
+            )
+        column = checked_times(column) if name == "t" else column.astype(np.int64)
+        return np.ascontiguousarray(np.broadcast_to(column, (count,)))
+
+    def _own(self, name: str) -> Any:
+        if self._rows is None:
+            return self._fields.get(name, (self._fields.get("extras") or {}).get(name))
+        starts = self._block.starts
+        if name in self._rows.extras:
+            return np.asarray(self._rows.extras[name])[starts]
+        edges = self._block.edges
+        first = np.append(0, edges[:-1])
+        return starts - first[np.searchsorted(edges, starts, side="right")] if name == "t" else None

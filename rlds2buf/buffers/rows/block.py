@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from typing import Any
 
 import numpy as np
 
@@ -24,10 +26,11 @@ class Block:
         source: ``[n] int64`` ids, or one for all.
         items: how many items start in these rows: transitions, unless there is `place`.
         origin, index: of an episode, for messages.
-        ends: ``[E] int64``, last rows, if the rows are several episodes.
+        ends: ``[E] int64``, last rows, if the rows are several episodes, which come in one after the other.
         ids: what explicit transitions say of the episodes they are of.
         consecutive: whether explicit transitions of one source follow one another.
-        anew: whether they follow nothing that was added before, being a whole episode's.
+        begins: sources of which these rows are whole episodes, so that nothing follows what was added before;
+            None for explicit transitions, which go on.
         place: ``[n] int32``, of items of several transitions, as :class:`RowStore` keeps it in
             ``items``; None where every transition is one.
     """
@@ -40,17 +43,26 @@ class Block:
     origin: str | None = None
     index: int | None = None
     consecutive: bool = True
-    anew: bool = False
+    begins: list[int] | None = None
     place: np.ndarray | None = None
     ends: np.ndarray | None = None
     ids: StepIds | None = None
 
-    @property
+    @functools.cached_property
     def starts(self) -> np.ndarray:
         """``[items] int64``: the rows that start an item."""
         if self.place is not None:
             return np.flatnonzero(self.place > 0)
-        return np.arange(self.items) if self.ends is None else np.delete(np.arange(len(self.flags)), self.ends)
+        if self.ends is None:
+            return np.arange(self.items)
+        here = np.ones(len(self.flags), np.bool_)
+        here[self.ends] = False
+        return np.flatnonzero(here)
+
+    @property
+    def edges(self) -> np.ndarray:
+        """``[E] int64``: how many rows there are up to the end of each episode; all rows where they are one thing."""
+        return np.array([len(self.flags)]) if self.ends is None else self.ends + 1
 
     def apart(self) -> Block:
         """Explicit transitions as ones that each stand alone; an episode as it is."""
@@ -74,16 +86,23 @@ class Block:
         flags[ends[(flags[ends] & CODE) == CONTINUE]] |= np.uint8(BREAK)
         return dataclasses.replace(self, flags=flags)
 
-    def tail(self, count: int) -> Block:
-        """The last `count` rows."""
-        start = len(self.flags) - count
-        return Block(
-            [column[start:] for column in self.columns],
-            self.flags[start:],
-            None if self.own is None else [column[start:] for column in self.own],
-            self.source if isinstance(self.source, int) else self.source[start:],
-            count,
-            consecutive=self.consecutive,
-            place=None if self.place is None else self.place[start:],
-            ids=None if self.ids is None else self.ids.rows(slice(start, None)),
+    def rows(self, start: int, stop: int) -> Block:
+        """Rows `start` to `stop`, which cut no item of several transitions; views."""
+        if start == 0 and stop == len(self.flags):
+            return self
+        some = slice(start, stop)
+        ends = None if self.ends is None else self.ends[(self.ends >= start) & (self.ends < stop)] - start
+        first, last = np.searchsorted(self.starts, (start, stop)).tolist()
+        return dataclasses.replace(self.taken(some), items=last - first, ends=ends)
+
+    def taken(self, index: Any) -> Block:
+        """The block with these of its rows; `items` and `ends` are for the caller to set."""
+        return dataclasses.replace(
+            self,
+            columns=[column[index] for column in self.columns],
+            flags=self.flags[index],
+            own=None if self.own is None else [column[index] for column in self.own],
+            source=self.source if isinstance(self.source, int) else self.source[index],
+            place=None if self.place is None else self.place[index],
+            ids=None if self.ids is None else self.ids.rows(index),
         )

@@ -181,6 +181,13 @@ class RowStore:
             return np.arange(start, start + count)
         return np.concatenate([np.arange(span.start, span.stop) for span, _ in self.spans(first_key, count)])
 
+    def slots_at(self, first_key: int, places: np.ndarray) -> np.ndarray:
+        """The slots ``[n] int64`` of rows at these places ``[n] int64``, ascending, counted from `first_key`."""
+        slots = places + int(self.slot_of(first_key))
+        if len(slots) and slots[-1] >= self.slots:
+            slots[slots >= self.slots] -= self.slots
+        return slots
+
     def write(
         self,
         columns: Sequence[np.ndarray],

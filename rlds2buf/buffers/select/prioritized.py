@@ -87,10 +87,14 @@ class PrioritizedSampler:
             self.priority[slots] = self.maximum
             self._set(slots, np.full(len(slots), self.maximum**self.alpha))
         else:
-            self.maximum = max(self.maximum, float(priorities.max(initial=0.0)))
+            self.passed(priorities)
             self.priority[slots] = priorities
             self._set(slots, _powers(priorities, self.alpha))
         self.count += len(slots)
+
+    def passed(self, priorities: np.ndarray) -> None:
+        """Items came in with these, and may have left at once: what comes later is no less urgent than they were."""
+        self.maximum = max(self.maximum, float(priorities.max(initial=0.0)))
 
     def evicted(self, slots: np.ndarray, oldest: int) -> None:
         """The oldest rows that start items left; the oldest row now is in slot `oldest`."""

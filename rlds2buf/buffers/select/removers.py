@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -68,28 +68,37 @@ class Fifo:
             if self.unit == "episodes":
                 raise EpisodeError("single transitions can't go into a buffer that counts episodes", rule="no-episode")
             return
-        size = {"rows": len(block.flags), "episodes": 1}.get(self.unit, block.items)
+        longest = int(_rows(block).max())
+        size = {"rows": longest, "episodes": 1}.get(self.unit, longest - 1)
         if size > self.limit:
             what = f"the episode has {size} {self.unit}, more than the capacity of {self.limit}"
             raise EpisodeError(what, source=block.origin, episode=block.index, rule="longer-than-capacity")
 
-    def fitting(self, block: Block) -> Block:
-        """What of a block can be held at all: of more explicit transitions than that, the newest."""
-        return block if block.own is None or len(block.flags) <= self.limit else block.tail(self.limit)
+    def leaving(self, store: RowStore, items: int, block: Block) -> np.ndarray:
+        """How many of the oldest rows must leave so that a block fits beside the `items` held.
 
-    def excess(self, store: RowStore, items: int, block: Block) -> int:
-        """How many of the oldest rows must leave so that a block fits beside the `items` held."""
+        Returns:
+            ``[E] int64``, by each of the block's episodes how many have left when it is in, ascending; the rows of
+            the block count on from those held: some of the first ones may leave before the last ones come.
+        """
+        edges = block.edges
         if self.unit == "rows":
-            return max(0, store.num_rows + len(block.flags) - self.limit)
-        if self.unit != "episodes":
-            return _rows_of_items(store, max(0, items + block.items - self.limit))
-        surplus = len(self.lengths) + 1 - self.limit
-        return sum(self.lengths.popleft() for _ in range(surplus)) if surplus > 0 else 0
+            return np.maximum(store.num_rows + edges - self.limit, 0)
+        if self.unit == "episodes":
+            count = np.maximum(len(self.lengths) + 1 + np.arange(len(edges)) - self.limit, 0)
+            lengths = itertools.islice(itertools.chain(self.lengths, _rows(block).tolist()), int(count[-1]))
+            return np.append(0, np.cumsum(np.fromiter(lengths, np.int64)))[count]
+        count = np.maximum(items + np.searchsorted(block.starts, edges) - self.limit, 0)
+        held = _first_items(store, int(count[-1]) + 1)
+        starts = np.concatenate([held, store.num_rows + block.starts, [store.num_rows + len(block.flags)]])
+        return np.where(count, starts[count], 0)
 
     def added(self, block: Block) -> None:
-        """Note a block that was stored."""
+        """Note a block that was stored, and that the oldest left."""
         if self.unit == "episodes":
-            self.lengths.append(len(block.flags))
+            self.lengths.extend(_rows(block).tolist())
+            for _ in range(len(self.lengths) - self.limit):
+                self.lengths.popleft()
 
     def shrink(self, limit: int, store: RowStore, items: int) -> int:
         """Take a new limit; returns how many of the oldest rows must leave."""
@@ -99,7 +108,8 @@ class Fifo:
         if self.unit == "rows":
             return max(0, store.num_rows - limit)
         if self.unit != "episodes":
-            return store.num_rows if limit == 0 else _rows_of_items(store, max(0, items - limit))
+            starts = _first_items(store, items - limit + 1) if 0 < limit < items else None
+            return store.num_rows if limit == 0 else 0 if starts is None else int(starts[items - limit])
         return sum(self.lengths.popleft() for _ in range(max(0, len(self.lengths) - limit)))
 
     def clear(self) -> None:
@@ -133,30 +143,32 @@ class WholeFifo(Fifo):
         Raises:
             EpisodeError: it is longer than the capacity.
         """
-        largest = int(self._costs(block).max(initial=0))
+        largest = int(self._costs(block)[1].max(initial=0))
         if largest > self.limit:
             what = f"an item has {largest} {self.unit}, more than the capacity of {self.limit}"
             raise EpisodeError(what, source=block.origin, episode=block.index, rule="longer-than-capacity")
 
-    def fitting(self, block: Block) -> Block:
-        """The newest items of a block that can be held together."""
-        from_end = np.cumsum(self._costs(block)[::-1])
-        count = int(np.searchsorted(from_end, self.limit, side="right"))
-        if count == block.items:
-            return block
-        starts = block.starts
-        rows = 0 if count == 0 else len(block.flags) - int(starts[len(starts) - count])
-        return dataclasses.replace(block.tail(rows), items=count)
-
-    def excess(self, store: RowStore, items: int, block: Block) -> int:
-        """How many of the oldest rows must leave so that a block fits."""
-        return self._leave(self.limit - int(self._costs(block).sum()))
+    def leaving(self, store: RowStore, items: int, block: Block) -> np.ndarray:
+        """As :meth:`Fifo.leaving`; of one episode's items, too, the first ones may leave."""
+        rows, costs = self._costs(block)
+        used = self._used + np.append(0, np.cumsum(costs))[np.searchsorted(block.starts, block.edges)]
+        surplus = np.maximum(used - self.limit, 0)
+        held, gone = [], 0
+        for count, cost in self._held:
+            if gone >= surplus[-1]:
+                break
+            held.append((count, cost))
+            gone += cost
+        first = np.array(held, np.int64).reshape(-1, 2).T
+        steps, spent = (np.append(0, np.cumsum(np.append(*both))) for both in zip(first, (rows, costs), strict=True))
+        return steps[np.searchsorted(spent, surplus)]
 
     def added(self, block: Block) -> None:
-        """Note a block that was stored."""
-        costs = self._costs(block)
-        self._held.extend(zip(_rows(block).tolist(), costs.tolist(), strict=True))
+        """Note a block that was stored, and that the oldest left."""
+        rows, costs = self._costs(block)
+        self._held.extend(zip(rows.tolist(), costs.tolist(), strict=True))
         self._used += int(costs.sum())
+        self._leave(self.limit)
 
     def shrink(self, limit: int, store: RowStore, items: int) -> int:
         """Take a new limit; returns how many of the oldest rows must leave."""
@@ -182,12 +194,13 @@ class WholeFifo(Fifo):
         self._held.extend(zip(rows.tolist(), costs.tolist(), strict=True))
         self._used = int(costs.sum())
 
-    def _costs(self, block: Block) -> np.ndarray:
-        """``[items]``: how much of the limit each item takes."""
+    def _costs(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        """``[items]``: rows of each item, final rows included, and how much of the limit it takes."""
         assert block.place is not None
+        rows = np.diff(block.starts, append=len(block.flags))
         if self.unit == "rows":
-            return _rows(block)
-        return block.place[block.starts] if self.unit == "transitions" else np.ones(block.items, np.int64)
+            return rows, rows
+        return rows, block.place[block.starts] if self.unit == "transitions" else np.ones(block.items, np.int64)
 
     def _leave(self, limit: int) -> int:
         rows = 0
@@ -278,17 +291,17 @@ def _apart(seed: int | np.random.SeedSequence) -> np.random.SeedSequence:
 
 
 def _rows(block: Block) -> np.ndarray:
-    """``[items]``: rows of each item, final rows included."""
-    return np.diff(block.starts, append=len(block.flags))
+    """``[E]``: rows of each episode."""
+    return np.diff(block.edges, prepend=0)
 
 
-def _rows_of_items(store: RowStore, items: int) -> int:
-    """How many of the oldest rows hold the `items` oldest transitions, final rows behind them included."""
-    if items <= 0:
-        return 0
-    codes = np.concatenate([store.flags[slots] & CODE for slots, _ in store.spans(store.oldest, store.num_rows)])
-    starts = np.flatnonzero(codes != FINAL_ROW)
-    if items >= len(starts):
-        return len(codes)
-    # Rows between the last one to leave and the next transition are final rows of what left.
-    return int(starts[items])
+def _first_items(store: RowStore, count: int) -> np.ndarray:
+    """Where the oldest transitions start, the first `count` of them at least if there are so many: places of rows."""
+    rows = 2 * count + 64
+    while True:
+        rows = min(rows, store.num_rows)
+        codes = [store.flags[slots] & CODE for slots, _ in store.spans(store.oldest, rows)]
+        starts = np.flatnonzero(np.concatenate(codes) != FINAL_ROW)
+        if len(starts) >= count or rows == store.num_rows:
+            return starts
+        rows *= 4

@@ -21,9 +21,10 @@ from rlds2buf.core.agreement import same_columns
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.closed import Closed
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.ragged import as_bytes
 from rlds2buf.core.room import room_for
-from rlds2buf.core.row_flags import OWN_NEXT
+from rlds2buf.core.row_flags import CONTINUE, OWN_NEXT, TERMINATED, TRUNCATED
 from rlds2buf.core.sample import Sample, SampleInfo, Transition
 from rlds2buf.core.spaces import number_field, step_spec
 from rlds2buf.core.spec import FieldSpec, StepSpec
@@ -243,8 +244,8 @@ class CostReplay(Closed):
             first = self._append(rows[: len(columns)], rows[len(columns) :], codes, steps)
         return np.arange(first, first + len(codes), dtype=np.uint64).reshape(lead)
 
-    def add(self, data: Episode | Transition, *, check_limits: bool = False) -> np.ndarray:
-        """Store the transitions of a logged episode, with ``extras["cost"]``; returns their keys.
+    def add(self, data: Episode | EpisodeBatch | Transition, *, check_limits: bool = False) -> np.ndarray:
+        """Store the transitions of logged episodes, with ``extras["cost"]``; returns their keys.
 
         With `check_limits` values outside the spec's limits and finite sets are refused too.
 
@@ -253,13 +254,14 @@ class CostReplay(Closed):
             SpecMismatch: the data don't fit, or have no cost.
             TypeError: they are neither; columns are for :meth:`store`.
         """
-        if not isinstance(data, Episode | Transition):
+        if not isinstance(data, Episode | EpisodeBatch | Transition):
             raise TypeError(
-                f"data must be an Episode or a Transition, got {type(data).__name__}; store() takes columns"
+                f"data must be an Episode, an EpisodeBatch or a Transition, got {type(data).__name__}; "
+                "store() takes columns"
             )
         if self.num_envs != 1:
             raise ReplayError(f"an episode is of one environment, the buffer of {self.num_envs}; use store()")
-        batch = transitions(data) if isinstance(data, Episode) else data
+        batch = data if isinstance(data, Transition) else _of_batch(data)
         if "cost" not in batch.extras:
             raise SpecMismatch("the data have no costs", path="extras/cost", rule="missing-field")
         return self.store(
@@ -454,6 +456,23 @@ class CostReplay(Closed):
         if self.penalty_coefficient:
             reward = (reward - self.penalty_coefficient * extras["cost"]).astype(reward.dtype, copy=False)
         return data._replace(reward=reward, extras=extras)
+
+
+def _of_batch(batch: Episode | EpisodeBatch) -> Transition:
+    """Every transition of one or several episodes."""
+    if isinstance(batch, Episode):
+        return transitions(batch)
+    ends = batch.ends
+    within = np.ones(batch.num_steps - 1, np.bool_)
+    within[ends[:-1]] = False  # what leads from one episode into the next
+    every: Transition = nest.map_structure(
+        lambda column: None if column is None else column[within], transitions(batch.rows)
+    )
+    codes = np.zeros(batch.num_steps - 1, np.uint8)
+    last = ends[ends > batch.starts] - 1
+    terminal, flagged = batch.rows.is_terminal[last + 1], batch.rows.is_last[last + 1]
+    codes[last] = np.where(terminal, TERMINATED, np.where(flagged, TRUNCATED, CONTINUE))
+    return every._replace(is_done=codes[within])
 
 
 _RESERVED = frozenset(("original_reward", "terminated", "truncated", "check_limits", *Transition._fields))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -372,3 +373,44 @@ def test_table_fills_and_empties(size: int) -> None:
         slots.follow(0, (turn + 1) * size)
         slots.check_valid()
         assert len(slots) == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_batch_of_episodes_is_the_same_as_one_by_one(seed: int) -> None:
+    """Those of one row, more than fit, and steps of episodes that go on, before and in between, among them."""
+    rng = np.random.default_rng(seed)
+    spec = dataclasses.replace(SPEC, extras={**SPEC.extras, "episode_id": rlds2buf.FieldSpec((), np.int64)})
+    one, other = (
+        rlds2buf.make_multi_agent(
+            {"a": (spec, {"capacity": 40}), "b": (spec, {"capacity": 40})}, mode="lockstep", seed=3
+        )
+        for _ in range(2)
+    )
+    number = 0
+    for turn in range(6):
+        found = []
+        for i in range(int(rng.integers(1, 7))):
+            ep = episode(number, int(rng.choice([1, 2, int(rng.integers(1, 20))])))
+            ids = np.full(len(ep), 1000 * turn + i)
+            ids[len(ep) // 2 :] += 500 * int(rng.random() < 0.2)  # seldom, a column that changes within an episode
+            found.append(ep.replace(extras={**ep.extras, "episode_id": ids}))
+            number += len(ep)
+        batch = rlds2buf.EpisodeBatch.of(found)
+        step = transition(number)
+        for buffer in (one, other):
+            loose = {**step, "extras": {**step["extras"], "episode_id": np.int64(1000 * turn)}}
+            buffer.add({"a": loose}, t=100, agent_index=0)
+        keys = one.add({"a": batch, "b": found[0]}, agent_index={"a": 0, "b": 1})
+        mine = other.add({"a": found, "b": found[0]}, agent_index={"a": 0, "b": 1})
+        assert {name: some.tolist() for name, some in keys.items()} == {
+            name: some.tolist() for name, some in mine.items()
+        }
+        states = [buffer.state_dict() for buffer in (one, other)]
+        assert states[0]["lockstep"] == states[1]["lockstep"]
+        for name in "ab":
+            assert one.policies[name].keys().tolist() == other.policies[name].keys().tolist()
+            sources = [state["policies"][name]["arrays"].get("source", np.zeros(0)).tolist() for state in states]
+            assert sources[0] == sources[1]
+        assert len(one) == len(other)
+        seen = [rows(buffer.sample(8)) for buffer in (one, other)]
+        assert seen[0] == seen[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -14,6 +15,8 @@ import rlds2buf
 from rlds2buf import FieldSpec, StepSpec, make_cost_replay
 from rlds2buf.buffers.vectorized.cost_replay import CostReplay
 from rlds2buf.errors import MissingDependency, NotEnoughItems, ReplayError, SnapshotError, SpecMismatch
+from tests.buffers import numbered
+from tests.buffers.compare import assert_same_nest
 from tests.data import GOLDEN
 
 RING = json.loads((GOLDEN / "offpolicy_ring.json").read_text())
@@ -288,7 +291,7 @@ def test_bad_calls() -> None:
             buffer.sample(**arguments)
     with pytest.raises(ValueError, match="size"):
         buffer.resize(0)
-    with pytest.raises(TypeError, match="an Episode or a Transition, got dict; store"):
+    with pytest.raises(TypeError, match="an Episode, an EpisodeBatch or a Transition, got dict; store"):
         buffer.add(row(1.0))  # type: ignore[arg-type]
     taken = StepSpec(SPEC.observation, SPEC.action, extras={"original_reward": FieldSpec((), np.float32)})
     with pytest.raises(ValueError, match="original_reward is taken"):
@@ -304,3 +307,21 @@ def test_properties(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     with pytest.raises(MissingDependency, match="pip install torch"):
         make_cost_replay(SPEC, 4, device="cpu")
+
+
+@pytest.mark.parametrize("size", [200, 11])
+def test_a_batch_of_episodes(size: int) -> None:
+    """The same as one by one, those of one row and more than fit among them."""
+    ends = ("terminated", "truncated", "open")
+    found = []
+    for i, rows in enumerate((3, 1, 2, 9, 1, 4)):
+        ep = numbered.episode(20 * i, rows, ends[i % 3])
+        found.append(ep.replace(extras={"cost": np.arange(rows, dtype=np.float64)}, discount=None))
+    spec = dataclasses.replace(numbered.SPEC, extras={}, discount=None)
+    one, other = (make_cost_replay(spec, size, seed=1) for _ in range(2))
+    for _ in range(2):
+        keys = np.concatenate([other.add(ep) for ep in found])
+        assert one.add(rlds2buf.EpisodeBatch.of(found)).tolist() == keys.tolist()
+        mine, theirs = one.sample(40), other.sample(40)
+        assert mine.info.key.tolist() == theirs.info.key.tolist()
+        assert_same_nest(mine.data._asdict(), theirs.data._asdict())
