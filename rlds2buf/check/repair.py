@@ -10,10 +10,11 @@ import numpy as np
 from rlds2buf.check.boundaries import boundary_faults, seams, well_formed
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.fields import STEP_FIELDS
 from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 
-__all__ = ["keep_final_transition", "repair"]
+__all__ = ["keep_final_transition", "keep_final_transition_batch", "repair"]
 
 
 def repair(episode: Episode, *, final_transition: str = "drop") -> tuple[Episode, Counter[str]]:
@@ -81,21 +82,46 @@ def keep_final_transition(episode: Episode) -> tuple[Episode, Counter[str]]:
     >>> kept.observation.tolist(), kept.reward.tolist(), kept.is_terminal.tolist()
     ([1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [False, False, True])
     """
-    if episode.metadata.get(PLACEHOLDER_FINAL_ROW):
-        return episode, Counter()
-    if episode.end != "terminated":
-        return episode, Counter({"final-transition-lost": 1})
-    fields = {name: nest.map_structure(_with_zero_row, getattr(episode, name)) for name in (*STEP_FIELDS, "extras")}
-    fields["is_first"][-1] = False
+    batch, changes = keep_final_transition_batch(EpisodeBatch.of_one(episode))
+    if batch.rows is not episode:
+        batch.rows.metadata[PLACEHOLDER_FINAL_ROW] = True
+    return batch.rows, changes
+
+
+def keep_final_transition_batch(batch: EpisodeBatch) -> tuple[EpisodeBatch, Counter[str]]:
+    """:func:`keep_final_transition` of every episode of a batch; the rows are added by one copy of each column.
+
+    Args:
+        batch: its episodes obey the grammar; is not changed.
+
+    Returns:
+        The batch (the same object if there was nothing to add), and the counts of all.
+    """
+    ends = batch.ends
+    marked = np.zeros(len(batch), np.bool_) if batch.placeholder is None else batch.placeholder
+    grows = batch.rows.is_terminal[ends] & ~marked
+    kept, lost = int(np.count_nonzero(grows)), int(np.count_nonzero(~grows & ~marked))
+    changes = Counter({rule: n for rule, n in (("final-transition-kept", kept), ("final-transition-lost", lost)) if n})
+    if not kept:
+        return batch, changes
+    before = np.cumsum(grows) - grows  # so many rows were added before each
+    place = np.arange(batch.num_steps) + np.repeat(before, batch.lengths)
+    old_last = (ends + before)[grows]
+    new_last = old_last + 1
+    rows = batch.rows
+    fields = {
+        name: nest.map_structure(lambda column: _with_zero_rows(column, place, new_last), getattr(rows, name))
+        for name in (*STEP_FIELDS, "extras")
+    }
     for name in ("is_last", "is_terminal"):
-        fields[name][-2] = False
-        fields[name][-1] = True
+        fields[name][old_last] = False
+        fields[name][new_last] = True
     for _, column in nest.flatten(fields["discount"]):
         if column is not None:
-            column[-2] = 0
-    metadata = {**episode.metadata, PLACEHOLDER_FINAL_ROW: True}
-    grown = Episode(**fields, metadata=metadata, source=episode.source, index=episode.index)
-    return grown, Counter({"final-transition-kept": 1})
+            column[old_last] = 0
+    grown = Episode(**fields, metadata=rows.metadata, source=rows.source, index=rows.index)
+    told: dict[str, Any] = {"index": batch.index, "metadata": batch.metadata, "sources": batch.sources}
+    return EpisodeBatch(grown, batch.starts + before, marked | grows, **told), changes
 
 
 def _repair_flags(episode: Episode) -> tuple[Episode, Counter[str]]:
@@ -119,11 +145,12 @@ def _repair_flags(episode: Episode) -> tuple[Episode, Counter[str]]:
     return episode.replace(**new), changes
 
 
-def _with_zero_row(column: np.ndarray | None) -> np.ndarray | None:
+def _with_zero_rows(column: np.ndarray | None, place: np.ndarray, added: np.ndarray) -> np.ndarray | None:
+    """The column's rows, each at its new place, and zeros (empty text) in the rows added."""
     if column is None:
         return None
-    out = np.zeros((len(column) + 1, *column.shape[1:]), column.dtype)
+    out = np.zeros((len(place) + len(added), *column.shape[1:]), column.dtype)
     if column.dtype == object:
-        out[-1] = b""
-    out[:-1] = column
+        out[added] = b""
+    out[place] = column
     return out

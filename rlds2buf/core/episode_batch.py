@@ -71,9 +71,10 @@ class EpisodeBatch:
         metadata: what is known of each episode beside what they share, E of them; None if nothing is.
         derived: names of the flags that were not logged, so that every episode derived its own.
         records: what the episodes were read from, E of them, where a sink can take them as they are.
+        sources: where each came from, for messages, E of them; None where all are of the source of `rows`.
 
     Attributes:
-        rows, starts, placeholder, metadata, derived, records: as given.
+        rows, starts, placeholder, metadata, derived, records, sources: as given.
         index: ``[E] int64``; None where no numbers are known.
 
     Raises:
@@ -86,7 +87,7 @@ class EpisodeBatch:
     (<EpisodeBatch: 2 episodes, 5 steps>, [3, 2])
     """
 
-    __slots__ = ("derived", "index", "metadata", "placeholder", "records", "rows", "starts")
+    __slots__ = ("derived", "index", "metadata", "placeholder", "records", "rows", "sources", "starts")
 
     def __init__(
         self,
@@ -98,6 +99,7 @@ class EpisodeBatch:
         metadata: Sequence[Mapping[str, Any]] | None = None,
         derived: Iterable[str] = (),
         records: Records | None = None,
+        sources: Sequence[str | None] | None = None,
     ) -> None:
         self.rows = rows
         self.starts = np.asarray(starts, np.int64)
@@ -111,7 +113,8 @@ class EpisodeBatch:
         self.metadata = metadata
         self.derived = frozenset(derived)
         self.records = records
-        for name in ("placeholder", "index", "metadata", "records"):
+        self.sources = sources
+        for name in ("placeholder", "index", "metadata", "records", "sources"):
             given = getattr(self, name)
             if given is not None and len(given) != len(self.starts):
                 message = f"a batch of {len(self.starts)} episodes has {len(given)} entries of `{name}`"
@@ -135,29 +138,22 @@ class EpisodeBatch:
         except (KeyError, IndexError, TypeError, ValueError) as cause:
             message = f"episodes of one batch must have one structure: {cause}"
             raise SpecMismatch(message, source=rows[0].source) from cause
-        starts: list[int] = []
-        index: list[int | None] = []
-        metadata: list[dict[str, Any]] = []
-        edge = 0
-        for part in parts:
-            if isinstance(part, Episode):
-                starts.append(edge)
-                index.append(part.index)
-                metadata.append(part.metadata)
-            else:
-                starts.extend((part.starts + edge).tolist())
-                index.extend([None] * len(part) if part.index is None else part.index.tolist())
-                metadata.extend(part._facts())
-            edge += part.num_steps
-        known = None not in index
-        placeholder = np.array([bool(facts.get(PLACEHOLDER_FINAL_ROW)) for facts in metadata])
+        before = np.cumsum([0] + [one.num_steps for one in rows[:-1]])
+        starts = [
+            edge if isinstance(part, Episode) else part.starts + edge
+            for part, edge in zip(parts, before.tolist(), strict=True)
+        ]
+        index = [part.index for part in parts if part.index is not None]
+        known = len(index) == len(parts)
+        shared, metadata, placeholder = _joined_facts(parts)
         return cls(
-            Episode(**joined, source=rows[0].source, index=index[0] if known else None),
-            np.array(starts),
-            placeholder if placeholder.any() else None,
-            index=np.array(index) if known else None,
-            metadata=metadata if any(metadata) else None,
+            Episode(**joined, metadata=shared, source=rows[0].source),
+            np.hstack(starts),
+            placeholder,
+            index=np.hstack(index) if known else None,
+            metadata=metadata,
             derived=frozenset().union(*(part.derived for part in parts)),
+            sources=_joined_sources(parts),
         )
 
     @classmethod
@@ -208,31 +204,55 @@ class EpisodeBatch:
         >>> [episode.observation.tolist() for episode in batch.take([2, 0])]
         [[0, 1, 2, 3], [0, 1]]
         """
-        chosen: Any = np.arange(len(self))[which]
+        if isinstance(which, slice) and which.step in (None, 1):
+            first, last, _ = which.indices(len(self))
+            return self._between(first, max(first, last))
+        chosen = np.arange(len(self))[which]
         if not len(chosen):
-            raise EmptyEpisode("a batch needs at least one episode", rule="empty-episode")
+            return self._between(0, 0)
         first, last = int(chosen[0]), int(chosen[-1]) + 1
         if last - first == len(chosen) and (np.diff(chosen) == 1).all():
-            if len(chosen) == len(self):
-                return self
-            chosen = slice(first, last)
-            of_rows: Any = slice(int(self.starts[first]), int(self.ends[last - 1]) + 1)
-            starts = self.starts[chosen] - self.starts[first]
-        else:
-            lengths = self.lengths[chosen]
-            stops = np.cumsum(lengths)
-            starts = stops - lengths
-            of_rows = np.repeat(self.starts[chosen] - starts, lengths) + np.arange(stops[-1])
-        rows = _view(self.rows, of_rows)
-        rows.index = None
-        return EpisodeBatch(
-            rows,
-            starts,
-            None if self.placeholder is None else _some(self.placeholder, chosen),
-            index=None if self.index is None else self.index[chosen],
-            metadata=None if self.metadata is None else _some(self.metadata, chosen),
-            derived=self.derived,
-        )
+            return self._between(first, last)
+        lengths = self.lengths[chosen]
+        stops = np.cumsum(lengths)
+        starts = stops - lengths
+        of_rows = np.repeat(self.starts[chosen] - starts, lengths) + np.arange(stops[-1])
+        return self._part(_view(self.rows, of_rows), starts, chosen)
+
+    def _between(self, first: int, last: int) -> EpisodeBatch:
+        """Neighbours, whose columns are shared."""
+        if first == last:
+            raise EmptyEpisode("a batch needs at least one episode", rule="empty-episode")
+        if last - first == len(self):
+            return self
+        start = int(self.starts[first])
+        stop = int(self.starts[last]) if last < len(self) else self.num_steps
+        return self._part(_view(self.rows, slice(start, stop)), self.starts[first:last] - start, slice(first, last))
+
+    def _part(self, rows: Episode, starts: np.ndarray, which: slice | np.ndarray) -> EpisodeBatch:
+        """Some of its episodes, whose rows these are; they are not looked at again."""
+        part = EpisodeBatch.__new__(EpisodeBatch)
+        part.rows = rows
+        part.rows.index = None
+        part.starts = starts
+        part.derived = self.derived
+        part.records = None
+        part.placeholder = None if self.placeholder is None else self.placeholder[which]
+        part.index = None if self.index is None else self.index[which]
+        part.metadata = None if self.metadata is None else _some(self.metadata, which)
+        part.sources = None if self.sources is None else _some(self.sources, which)
+        return part
+
+    def with_rows(self, rows: Episode, derived: Iterable[str] | None = None) -> EpisodeBatch:
+        """The same episodes with other columns of as many rows; no longer what they were read from.
+
+        Args:
+            rows: as the batch's own.
+            derived: names of the flags that each episode derived; by default those of this batch.
+        """
+        told: dict[str, Any] = {"index": self.index, "metadata": self.metadata, "sources": self.sources}
+        derived = self.derived if derived is None else derived
+        return EpisodeBatch(rows, self.starts, self.placeholder, derived=derived, **told)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -240,14 +260,20 @@ class EpisodeBatch:
     def __iter__(self) -> Iterator[Episode]:
         stops = (self.ends + 1).tolist()
         index = [None] * len(stops) if self.index is None else self.index.tolist()
-        for start, stop, number, facts in zip(self.starts.tolist(), stops, index, self._facts(), strict=True):
+        each = zip(self.starts.tolist(), stops, index, self.facts(), self.each_source(), strict=True)
+        for start, stop, number, facts, source in each:
             episode = _view(self.rows, slice(start, stop))
             episode.index = number
+            episode.source = source
             episode.metadata = facts
             episode.derived = self.derived
             yield episode
 
-    def _facts(self) -> Iterator[dict[str, Any]]:
+    def each_source(self) -> Sequence[str | None]:
+        """Where each of them came from, E of them."""
+        return [self.rows.source] * len(self) if self.sources is None else self.sources
+
+    def facts(self) -> Iterator[dict[str, Any]]:
         """The metadata of each episode, what they share included."""
         shared, own = self.rows.metadata, self.metadata
         marks = [False] * len(self) if self.placeholder is None else self.placeholder.tolist()
@@ -268,6 +294,48 @@ class EpisodeBatch:
 def _marked(episode: Episode) -> np.ndarray | None:
     """``[1] bool`` as `placeholder`."""
     return np.ones(1, np.bool_) if episode.metadata.get(PLACEHOLDER_FINAL_ROW) else None
+
+
+def _joined_facts(
+    parts: Sequence[Episode | EpisodeBatch],
+) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]] | None, np.ndarray | None]:
+    """What all of several episodes and batches share, what is known of each beside it, and which are marked."""
+    batches = [part for part in parts if isinstance(part, EpisodeBatch)]
+    shared = batches[0].rows.metadata if batches else {}
+    in_columns = len(batches) == len(parts) and all(
+        (part.metadata is None or isinstance(part.metadata, FactColumns))
+        and (part.rows.metadata is shared or not (part.rows.metadata or shared))
+        for part in batches
+    )
+    columns = [part.metadata.columns if isinstance(part.metadata, FactColumns) else {} for part in batches]
+    if in_columns and all(nest.same_structure(columns[0], other) for other in columns):
+        joined = nest.map_structure(_join_values, *columns)
+        marks = [np.zeros(len(part), np.bool_) if part.placeholder is None else part.placeholder for part in batches]
+        marked = np.concatenate(marks)
+        return shared, FactColumns(joined, len(marked)) if joined else None, marked if marked.any() else None
+    facts: list[dict[str, Any]] = []
+    for part in parts:
+        facts.extend([part.metadata] if isinstance(part, Episode) else part.facts())
+    marked = np.array([bool(found.get(PLACEHOLDER_FINAL_ROW)) for found in facts])
+    return {}, facts if any(facts) else None, marked if marked.any() else None
+
+
+def _joined_sources(parts: Sequence[Episode | EpisodeBatch]) -> list[str | None] | None:
+    """Where each episode came from; None where all are of one source."""
+    rows = [part if isinstance(part, Episode) else part.rows for part in parts]
+    if len({one.source for one in rows}) == 1 and all(isinstance(p, Episode) or p.sources is None for p in parts):
+        return None
+    found: list[str | None] = []
+    for part in parts:
+        found.extend([part.source] if isinstance(part, Episode) else part.each_source())
+    return found
+
+
+def _join_values(*columns: Any) -> Any:
+    """Values of episodes, one behind the other; an array where all of them are one, of one type."""
+    if all(isinstance(column, np.ndarray) for column in columns) and len({column.dtype for column in columns}) == 1:
+        return np.concatenate(columns)
+    return [value for column in columns for value in column]
 
 
 def _view(rows: Episode, which: slice | np.ndarray) -> Episode:

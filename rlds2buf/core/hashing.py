@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-__all__ = ["unit_interval", "unit_intervals"]
+__all__ = ["unit_interval", "unit_intervals", "unit_intervals_of"]
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -50,7 +50,16 @@ def unit_intervals(seed: int, count: int, purpose: str = "split", *, start: int 
     >>> bool(unit_intervals(7, 100)[42] == unit_interval(7, 42))
     True
     """
-    z = np.arange(start + 1, start + count + 1, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64(_key(seed, purpose))
+    return unit_intervals_of(seed, np.arange(start, start + count), purpose)
+
+
+def unit_intervals_of(seed: int, indices: np.ndarray, purpose: str = "split") -> np.ndarray:
+    """:func:`unit_interval` of each of some indices, 0 or more, ``[n]``, as ``[n] float64``.
+
+    >>> unit_intervals_of(0, np.array([3, 1])).round(3).tolist()
+    [0.408, 0.366]
+    """
+    z = (indices.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN) + np.uint64(_key(seed, purpose))
     z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
     return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53

@@ -12,7 +12,7 @@ from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 from rlds2buf.errors import EpisodeError, SourceError, SpecMismatch
 
-__all__ = ["blocks_of", "in_parts", "joined", "row_bytes", "spans"]
+__all__ = ["alike", "blocks_of", "in_parts", "joined", "row_bytes", "spans"]
 
 _T = TypeVar("_T")
 
@@ -45,7 +45,7 @@ def blocks_of(
                 yield item
                 continue
             steps = item.num_steps
-            if parts and (count + steps > most or not _alike(parts[0], item)):
+            if parts and (count + steps > most or not alike(parts[0], item)):
                 yield from _joined(parts)
                 parts, count = [], 0
             if not parts:
@@ -154,7 +154,7 @@ def _joined(parts: list[Episode | EpisodeBatch]) -> Iterator[EpisodeBatch]:
         yield EpisodeBatch.of(parts)
 
 
-def _alike(one: Episode | EpisodeBatch, other: Episode | EpisodeBatch) -> bool:
+def alike(one: Episode | EpisodeBatch, other: Episode | EpisodeBatch) -> bool:
     """Whether they can be joined and keep what they are: fields, types and shapes, and flags derived."""
     rows = one if isinstance(one, Episode) else one.rows
     beside = other if isinstance(other, Episode) else other.rows

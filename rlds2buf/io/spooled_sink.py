@@ -31,8 +31,8 @@ class SpooledSink(Sink):
     is first appended to plain files in ``.NAME.partial`` (:class:`~rlds2buf.io.column_spool.ColumnSpool`), and
     :meth:`commit` makes the output from these, a few megabytes at a time.  It needs the data's size twice on the disk.
 
-    A subclass says what it spools in :meth:`plan`, refuses what it can't hold in :meth:`check`, takes the
-    rest in :meth:`take` and writes the output in :meth:`produce`.
+    A subclass says what it spools in :meth:`plan`, which episodes it can't hold in :meth:`misfit`, takes the
+    others in :meth:`take` and writes the output in :meth:`produce`.
 
     Args:
         path: where the output goes.
@@ -67,16 +67,13 @@ class SpooledSink(Sink):
             MissingDependency: what :meth:`produce` needs is not installed.
         """
 
-    def check(self, batch: EpisodeBatch) -> None:
-        """Raise for what the format can't hold in episodes that fit the spec.
-
-        Raises:
-            SpecMismatch: there is something; names field and step, where there is one episode.
-        """
+    def misfit(self, batch: EpisodeBatch) -> tuple[int, SpecMismatch] | None:
+        """The first episode of a batch of the spec that the format can't hold, by its place, and why; None: all fit."""
+        return None
 
     @abc.abstractmethod
     def take(self, batch: EpisodeBatch) -> None:
-        """Spool episodes that fit the spec and pass :meth:`check`."""
+        """Spool the episodes of a batch of the spec, of which none is a :meth:`misfit`."""
 
     @abc.abstractmethod
     def produce(self, spool: ColumnSpool, target: Path) -> None:
@@ -136,17 +133,15 @@ class SpooledSink(Sink):
             SinkError: they can't be written.
         """
         assert self._spool is not None, "write before open"
-        first = next(iter(batch))
-        try:
-            self._spec.check(first)
-            self.check(batch)
-        except SpecMismatch as error:
-            if len(batch) > 1:
-                return super().write_batch(batch)  # one by one, up to that
-            error.source, error.episode = first.source, first.index
-            raise
-        self.take(batch)
-        return batch.num_transitions
+        self._spec.check(next(iter(batch)))
+        found = self.misfit(batch)
+        if found is None:
+            self.take(batch)
+            return batch.num_transitions
+        place, error = found
+        if place:
+            self.take(batch.take(slice(place)))
+        raise error
 
     def resumed(self) -> Mapping[str, Any] | None:
         """What the last checkpoint of the killed run was given."""

@@ -6,18 +6,19 @@ import contextlib
 import copy
 import functools
 import hashlib
-import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from rlds2buf.core.agreement import common_spec
-from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch, FactColumns
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, SourceError, SpecMismatch
+from rlds2buf.io.blocks import row_bytes
 from rlds2buf.io.source import Source
+from rlds2buf.pipeline.mixture_feeds import Feed, Piece, close, interleaved, ready, size
 from rlds2buf.pipeline.mixture_schedule import Schedule
 
 __all__ = ["MixtureSource"]
@@ -129,21 +130,62 @@ class MixtureSource(Source):
             return None
         return None if self._how["stop"] == "never" else sum(count for count in counts if count is not None)
 
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
-        reading: dict[int, Iterator[Episode | EpisodeError]] = {}
-        try:
-            turns = itertools.islice(self._schedule.turns(start), _length(start, stop))
-            for position, (number, index) in enumerate(turns, start):
-                if number not in reading or index == 0:
-                    _close(reading.pop(number, None))
-                    reading[number] = self._sources[number].read(index)
-                item = next(reading[number], None)
-                if item is None:
-                    raise SourceError(f"{self._names[number]}: it changed; there is no episode {index} any more")
-                yield self._marked(item, position, number, index)
-        finally:
-            for iterator in reading.values():
-                _close(iterator)
+    def read_batches(
+        self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
+        schedule = self._schedule
+        taken = schedule.taken(start)
+        last = stop if self.is_endless else len(schedule) if stop is None else min(stop, len(schedule))
+        wanted = [None] * len(taken) if last is None else (schedule.taken(last) - taken).tolist()
+        with contextlib.ExitStack() as stack:
+            feeds = []
+            for number, (index, count) in enumerate(zip(taken.tolist(), wanted, strict=True)):
+                feeds.append(Feed(self._pieces(number, index, count, rows, bytes)))
+                stack.callback(feeds[-1].close)
+            for owners in schedule.owners(start, stop):
+                while len(owners):
+                    window = owners[:rows]
+                    pieces = self._next(feeds, window, rows, bytes)
+                    count = sum(len(turns) for turns, _ in pieces)
+                    index = _counted_up(window[:count], taken) % schedule.counts[window[:count]]
+                    for turns, piece in pieces:
+                        yield self._marked(piece, start + turns, window[turns], index[turns])
+                    taken += np.bincount(window[:count], minlength=len(taken))
+                    start += count
+                    owners = owners[count:]
+
+    def _next(self, feeds: Sequence[Feed], owners: np.ndarray, rows: int, bytes: int) -> list[tuple[np.ndarray, Piece]]:
+        """What the next turns bring, of some of them: which turns, counted from 0, and the item or the batch.
+
+        Raises:
+            Exception: what ended the reading of the source whose turn it is.
+        """
+        first = feeds[owners[0]].first
+        alone = int(np.argmin(np.append(owners, -1) == owners[0]))  # so many turns are of one source
+        if self._how["weights"] is None or alone == len(owners):
+            count = min(size(first), alone)
+            return [(np.arange(count), feeds[owners[0]].take(count)[0])]
+        most = rows if isinstance(first, EpisodeError) else min(rows, bytes // row_bytes(first))
+        owners = owners[: len(ready(feeds, owners, most))]
+        counts = np.bincount(owners, minlength=len(feeds)).tolist()
+        return list(interleaved([feed.take(count) for feed, count in zip(feeds, counts, strict=True)], owners))
+
+    def _pieces(self, number: int, index: int, count: int | None, rows: int, bytes: int) -> Iterator[Piece]:
+        """`count` items of a source, from one on, behind its last one again from the first on; None: without end."""
+        items = int(self._schedule.counts[number])
+        while count is None or count > 0:
+            index %= items
+            stop = items if count is None else min(items, index + count)
+            count = None if count is None else count - (stop - index)
+            reading = self._sources[number].read_batches(index, stop, rows=rows, bytes=bytes)
+            try:
+                for piece in reading:
+                    yield piece
+                    index += size(piece)
+            finally:
+                close(reading)
+            if index < stop:
+                raise SourceError(f"{self._names[number]}: it changed; there is no episode {index} any more")
 
     def encoded(self) -> Source:
         """Of the sources' own, if they still agree then."""
@@ -188,32 +230,42 @@ class MixtureSource(Source):
     def _schedule(self) -> Schedule:
         counts = [source.num_items for source in self._sources]
         known = [
-            sum(1 for _ in source.read()) if count is None else count
+            sum(map(size, source.read_batches())) if count is None else count
             for count, source in zip(counts, self._sources, strict=True)
         ]
         return Schedule(known, **self._how)
 
-    def _marked(self, item: Episode | EpisodeError, position: int, number: int, index: int) -> Episode | EpisodeError:
-        name = self._names[number]
-        if isinstance(item, EpisodeError):
-            error = copy.copy(item)
-            error.episode = position
-            error.message = f"{item.message} (episode {index} of {name})"
+    def _marked(self, piece: Piece, positions: np.ndarray, owners: np.ndarray, index: np.ndarray) -> Piece:
+        if isinstance(piece, EpisodeError):
+            error = copy.copy(piece)
+            error.episode = int(positions[0])
+            error.message = f"{piece.message} (episode {index[0]} of {self._names[owners[0]]})"
             return error
-        mark = {"source_id": number, "source_name": name, "source_index": index}
-        changes: dict[str, Any] = {"index": position, "metadata": {**item.metadata, **mark}}
+        names = [self._names[number] for number in owners.tolist()]
+        marks = {"source_id": owners.tolist(), "source_name": names, "source_index": index.tolist()}
+        rows = piece.rows
         if self._column:
-            changes["extras"] = {**item.extras, "source_id": np.full(item.num_steps, number, np.int32)}
-        return item.replace(**changes)
+            rows = rows.replace(extras={**rows.extras, "source_id": np.repeat(owners, piece.lengths)})
+        metadata = _with_facts(piece.metadata, marks, len(piece))
+        told: dict[str, Any] = {"index": positions, "metadata": metadata, "derived": piece.derived}
+        return EpisodeBatch(rows, piece.starts, piece.placeholder, sources=piece.sources, **told)
 
 
-def _close(iterator: Any) -> None:
-    if hasattr(iterator, "close"):  # a generator, which may hold files open
-        iterator.close()
+def _counted_up(owners: np.ndarray, taken: np.ndarray) -> np.ndarray:
+    """``[n]``: which of its source's items each turn brings, after so many of each."""
+    index = np.empty(len(owners), np.int64)
+    for number, count in enumerate(taken.tolist()):
+        places = np.flatnonzero(owners == number)
+        index[places] = np.arange(count, count + len(places))
+    return index
 
 
-def _length(start: int, stop: int | None) -> int | None:
-    return None if stop is None else max(stop - start, 0)
+def _with_facts(known: Any, marks: dict[str, list[Any]], count: int) -> Sequence[Mapping[str, Any]]:
+    """What is known of each episode, and the marks."""
+    if known is None or isinstance(known, FactColumns):
+        return FactColumns({**({} if known is None else known.columns), **marks}, count)
+    rows = (dict(zip(marks, values, strict=True)) for values in zip(*marks.values(), strict=True))
+    return [{**facts, **mark} for facts, mark in zip(known, rows, strict=True)]
 
 
 def _with_extra(spec: StepSpec, name: str, field: FieldSpec) -> StepSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -28,18 +29,21 @@ class Schedule:
         seed: of the draws.
         stop: ``"all"``, ``"first"`` or ``"never"``: when the turns end.
 
+    Attributes:
+        counts: ``[S] int64``.
+
     Raises:
         ValueError: as :meth:`check`; or the turns should never end, and a source has no items.
 
-    >>> list(Schedule([2, 3], None, 0, "all").turns())
-    [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
+    >>> [owners.tolist() for owners in Schedule([2, 3], None, 0, "all").owners()]
+    [[0, 0, 1, 1, 1]]
     """
 
     def __init__(self, counts: Sequence[int], weights: Sequence[float] | None, seed: int, stop: str) -> None:
         self.check(weights, seed, stop)
         if stop == "never" and 0 in counts:
             raise ValueError(f"source {list(counts).index(0)} has no episodes to begin again with")
-        self._counts = np.asarray(counts, np.int64)
+        self.counts = np.asarray(counts, np.int64)
         self._weights = None if weights is None else np.asarray(weights, np.float64)
         self._seed = seed
         self._stop = stop
@@ -64,28 +68,34 @@ class Schedule:
         """How many turns there are, where they end."""
         return len(self._drawn)
 
-    def turns(self, start: int = 0) -> Iterator[tuple[int, int]]:
-        """Yield source and item number, from turn `start` on; numbers of a source begin at 0 and count up.
+    def owners(self, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
+        """Whose the turns ``start`` up to (not with) ``stop`` are, some at a time: ``[n] int32``.
 
-        Where turns never end, a source begins at 0 again behind its last item.
+        A source's items come in its own order; where turns never end, it begins again behind its last one.
         """
-        blocks = self._endless() if self._stop == "never" else iter([self._drawn])
-        taken = np.zeros(len(self._counts), np.int64)
-        passed = 0
-        for block in blocks:
-            skip = min(max(start - passed, 0), len(block))
-            taken += np.bincount(block[:skip], minlength=len(taken))
-            passed += len(block)
-            for number in block[skip:].tolist():
-                yield number, int(taken[number] % self._counts[number])
-                taken[number] += 1
+        if self._stop != "never":
+            yield self._drawn[start:stop]
+            return
+        everyone = np.ones(len(self.counts), np.bool_)
+        for first in itertools.count(start, _BLOCK):
+            count = _BLOCK if stop is None else min(_BLOCK, stop - first)
+            if count <= 0:
+                return
+            yield self._draw(first, count, everyone)
+
+    def taken(self, turn: int) -> np.ndarray:
+        """``[S] int64``: how many turns each source has had before this one."""
+        taken = np.zeros(len(self.counts), np.int64)
+        for owners in self.owners(0, turn):
+            taken += np.bincount(owners, minlength=len(taken))
+        return taken
 
     @functools.cached_property
     def _drawn(self) -> np.ndarray:
         """``[turns] int32``: whose each turn is."""
         if self._weights is None:
-            return np.repeat(np.arange(len(self._counts), dtype=np.int32), self._counts)
-        left, parts, total = self._counts.copy(), [np.zeros(0, np.int32)], 0
+            return np.repeat(np.arange(len(self.counts), dtype=np.int32), self.counts)
+        left, parts, total = self.counts.copy(), [np.zeros(0, np.int32)], 0
         ended = (left == 0).any() if self._stop == "first" else False
         while left.any() and not ended:
             # Nobody runs out before the first that reaches its count, so up to there the odds stay.
@@ -98,13 +108,6 @@ class Schedule:
             left -= np.bincount(drawn, minlength=len(left))
             ended = self._stop == "first"
         return np.concatenate(parts)
-
-    def _endless(self) -> Iterator[np.ndarray]:
-        everyone = np.ones(len(self._counts), np.bool_)
-        start = 0
-        while True:
-            yield self._draw(start, _BLOCK, everyone)
-            start += _BLOCK
 
     def _draw(self, start: int, count: int, among: np.ndarray) -> np.ndarray:
         assert self._weights is not None

@@ -7,11 +7,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError
-from rlds2buf.io.blocks import blocks_of
 from rlds2buf.io.source import Source
 from rlds2buf.transform.transformation import Transformation
 
@@ -81,25 +79,25 @@ class TransformedSource(Source):
     def num_steps(self) -> int | None:
         return None if self._transformation.filters else self._source.num_steps
 
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
+    def read_batches(
+        self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
         change = self._transformation
         if not change.chooses:
-            for item in self._reading.read(start, stop):
-                yield change.take(item)
+            for item in self._reading.read_batches(start, stop, rows=rows, bytes=bytes):
+                yield from (item,) if isinstance(item, EpisodeError) else change.take_batch(item)
             return
         index = start
-        for item in self._reading.read(start, stop):
-            place = item.index if isinstance(item, Episode) else item.episode
-            place = index if place is None else place
-            yield from self._passed_over(index, place)
-            yield change.take(item) if change.wants(place) else change.left_out(place, self.name)
+        for item in self._reading.read_batches(start, stop, rows=rows, bytes=bytes):
+            if isinstance(item, EpisodeBatch):
+                yield from change.take_batch(item, index, self.name)
+                index = index + len(item) if item.index is None else int(item.index[-1]) + 1
+                continue
+            place = index if item.episode is None else item.episode
+            yield from change.left_out(index, place, self.name)
+            yield from (item,) if change.wants(place) else change.left_out(place, place + 1, self.name)
             index = place + 1
-        yield from self._passed_over(index, self._end(index, stop))
-
-    def _passed_over(self, start: int, stop: int) -> Iterator[EpisodeError]:
-        """What stands for the episodes that the source did not even yield."""
-        for index in range(start, stop):
-            yield self._transformation.left_out(index, self.name)
+        yield from change.left_out(index, self._end(index, stop), self.name)
 
     def _end(self, reached: int, stop: int | None) -> int:
         """Behind the last item, where the source may have passed over the last ones."""
@@ -115,26 +113,6 @@ class TransformedSource(Source):
             with contextlib.suppress(ValueError):  # nothing but flags would be left
                 source = source.without(self._transformation.unused)
         return source.only(self._transformation.wants) if self._transformation.chooses else source
-
-    def read_batches(
-        self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
-    ) -> Iterator[EpisodeBatch | EpisodeError]:
-        change = self._transformation
-        if change.filters or change.moves_rows:
-            yield from super().read_batches(start, stop, rows=rows, bytes=bytes)
-            return
-        for block in self._reading.read_batches(start, stop, rows=rows, bytes=bytes):
-            if isinstance(block, EpisodeError):
-                yield block
-                continue
-            try:
-                changed = None if block.derived else change.change(block.rows)
-            except EpisodeError:
-                changed = None
-            if changed is None:  # one is to blame, or each derives its own flags
-                yield from blocks_of((change.take(episode) for episode in block), rows, bytes)
-            else:
-                yield EpisodeBatch(changed, block.starts, block.placeholder, index=block.index, metadata=block.metadata)
 
     def encoded(self) -> Source:
         """As the source's, if everything that is to be done can be done to encoded pictures."""

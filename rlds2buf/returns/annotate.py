@@ -9,12 +9,13 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, SpecMismatch
 from rlds2buf.returns.estimators import discounted_return
 from rlds2buf.returns.streams import fraction
 
-__all__ = ["COLUMNS", "annotate", "annotated_spec"]
+__all__ = ["COLUMNS", "annotate", "annotate_batch", "annotated_spec"]
 
 COLUMNS: dict[str, tuple[nest.Path, bool]] = {
     "return_to_go": (("reward",), False),
@@ -68,17 +69,35 @@ def annotate(
     >>> annotate(ep, gamma=0.5).extras["discounted_return"]
     array([3., 4., 4., 0.])
     """
+    return annotate_batch(EpisodeBatch.of_one(episode), add=add, gamma=gamma).rows
+
+
+def annotate_batch(
+    batch: EpisodeBatch,
+    *,
+    add: Sequence[str] = ("return_to_go", "discounted_return"),
+    gamma: float = 0.99,
+) -> EpisodeBatch:
+    """:func:`annotate` of every episode of a batch.
+
+    Raises:
+        ValueError, EpisodeError, SpecMismatch: as :func:`annotate`; an error that names the first episode is true
+            of all.
+    """
     gamma = fraction("gamma", gamma)
-    extras = dict(episode.extras)
+    rows, ends = batch.rows, batch.ends
+    extras = dict(rows.extras)
     for name, path, discounted in _wanted(add):
-        column = _rewards(episode, path)
+        column = _rewards(batch, path)
         if name in extras:
-            raise SpecMismatch("the episode has such a column already", path=f"extras/{name}", **_where(episode))
-        returns = np.zeros(column.shape, _dtype(column.dtype))
-        # Row N-1 is padding: the sum starts at the last real reward.
-        returns[:-1] = discounted_return(column[:-1], gamma=gamma if discounted else 1.0)
+            raise SpecMismatch("the episode has such a column already", path=f"extras/{name}", **_where(batch))
+        # Row N-1 is padding: the sum starts at the last real reward, as if the path were cut behind it.
+        cut = np.zeros(column.shape, np.bool_)
+        cut[ends] = cut[np.maximum(ends - 1, 0)] = True
+        returns = discounted_return(column, gamma=gamma if discounted else 1.0, truncated=cut)
+        returns[ends] = 0
         extras[name] = returns
-    return episode.replace(extras=extras)
+    return batch.with_rows(rows.replace(extras=extras))
 
 
 def annotated_spec(spec: StepSpec, *, add: Sequence[str] = ("return_to_go", "discounted_return")) -> StepSpec:
@@ -113,18 +132,18 @@ def _wanted(add: Iterable[str]) -> list[tuple[str, nest.Path, bool]]:
     return [(name, *COLUMNS[name]) for name in dict.fromkeys(names)]
 
 
-def _rewards(episode: Episode, path: nest.Path) -> np.ndarray:
+def _rewards(batch: EpisodeBatch, path: nest.Path) -> np.ndarray:
     try:
-        column = nest.get({"reward": episode.reward, "extras": episode.extras}, path)
+        column = nest.get({"reward": batch.rows.reward, "extras": batch.rows.extras}, path)
     except KeyError:
         column = None
     name = nest.path_name(path)
     if column is None:
         raise EpisodeError(
-            "the data have no such field, and returns need it", path=name, rule="missing-field", **_where(episode)
+            "the data have no such field, and returns need it", path=name, rule="missing-field", **_where(batch)
         )
     if not isinstance(column, np.ndarray) or column.dtype.kind not in "biuf":
-        raise SpecMismatch("returns need one column of real numbers", path=name, **_where(episode))
+        raise SpecMismatch("returns need one column of real numbers", path=name, **_where(batch))
     return column
 
 
@@ -132,5 +151,5 @@ def _dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64)
 
 
-def _where(episode: Episode) -> dict[str, Any]:
-    return {"source": episode.source, "episode": episode.index}
+def _where(batch: EpisodeBatch) -> dict[str, Any]:
+    return {"source": batch.rows.source, "episode": None if batch.index is None else int(batch.index[0])}

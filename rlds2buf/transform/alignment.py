@@ -9,8 +9,9 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.core.arguments import choice
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 
-__all__ = ["ALIGNMENTS", "realign", "shift_reward"]
+__all__ = ["ALIGNMENTS", "realign", "realign_batch", "shift_reward", "shift_reward_batch"]
 
 ALIGNMENTS: Final = ("sar", "ars", "rsa")
 """The layouts, as RLDS names them (``rlds.transformations.AlignmentType``)."""
@@ -57,15 +58,30 @@ def realign(episode: Episode, alignment: str) -> Episode:
     >>> realign(log, "rsa").action.tolist()
     [9, 10, 11]
     """
+    return realign_batch(EpisodeBatch.of_one(episode), alignment).rows
+
+
+def realign_batch(batch: EpisodeBatch, alignment: str) -> EpisodeBatch:
+    """:func:`realign` of every episode of a batch.
+
+    Raises:
+        ValueError: another `alignment`.
+    """
     choice("alignment", alignment, ALIGNMENTS)
     if alignment == "sar":
-        return episode
-    moved = {"reward": nest.map_structure(lambda column: _up(column, 1), episode.reward)}
-    if not _is_aligned(episode):
-        moved["discount"] = nest.map_structure(_up_repeating, episode.discount)
+        return batch
+    rows, ends = batch.rows, batch.ends
+    moved = {"reward": nest.map_structure(lambda column: _up(column, ends), rows.reward)}
+    aligned = _are_aligned(batch)
+    if not aligned.all():
+        origin = np.arange(1, batch.num_steps + 1)
+        origin[ends] = ends
+        stays = np.repeat(aligned, batch.lengths)
+        origin[stays] = np.flatnonzero(stays)
+        moved["discount"] = nest.map_structure(lambda column: None if column is None else column[origin], rows.discount)
     if alignment == "ars":
-        moved["action"] = nest.map_structure(lambda column: _up(column, 1), episode.action)
-    return episode.replace(**moved)
+        moved["action"] = nest.map_structure(lambda column: _up(column, ends), rows.action)
+    return batch.with_rows(rows.replace(**moved))
 
 
 def shift_reward(episode: Episode, rows: int) -> Episode:
@@ -80,31 +96,44 @@ def shift_reward(episode: Episode, rows: int) -> Episode:
     >>> shift_reward(Episode(reward=[1.0, 2.0, 3.0]), 1).reward.tolist()
     [2.0, 3.0, 0.0]
     """
+    return shift_reward_batch(EpisodeBatch.of_one(episode), rows).rows
+
+
+def shift_reward_batch(batch: EpisodeBatch, rows: int) -> EpisodeBatch:
+    """:func:`shift_reward` of every episode of a batch.
+
+    Raises:
+        ValueError: `rows` is negative.
+    """
     if rows < 0:
         raise ValueError(f"reward_shift must not be negative, got {rows}")
-    if rows == 0 or episode.reward is None:
-        return episode
-    return episode.replace(reward=nest.map_structure(lambda column: _up(column, rows), episode.reward))
+    if rows == 0 or batch.rows.reward is None:
+        return batch
+    late = np.flatnonzero(np.arange(batch.num_steps) + rows > np.repeat(batch.ends, batch.lengths))
+    shifted = nest.map_structure(lambda column: _up(column, late, rows), batch.rows.reward)
+    return batch.with_rows(batch.rows.replace(reward=shifted))
 
 
-def _is_aligned(episode: Episode) -> bool:
-    """Whether the discount is in RLDS's layout whatever the rest is in."""
-    discount = episode.discount
-    if not isinstance(discount, np.ndarray) or discount.dtype.kind not in "biuf" or len(discount) < 3:
-        return False
-    return bool(episode.is_terminal[-1]) and not discount[-2].any()
+def _are_aligned(batch: EpisodeBatch) -> np.ndarray:
+    """``[E] bool``: whether each one's discount is in RLDS's layout whatever the rest is in."""
+    discount = batch.rows.discount
+    if not isinstance(discount, np.ndarray) or discount.dtype.kind not in "biuf":
+        return np.zeros(len(batch), np.bool_)
+    before = discount[np.maximum(batch.ends - 1, 0)].reshape(len(batch), -1)
+    return (batch.lengths >= 3) & batch.rows.is_terminal[batch.ends] & ~before.any(axis=1)
 
 
-def _up(column: Any, rows: int) -> Any:
+def _up(column: Any, past: np.ndarray, rows: int = 1) -> Any:
+    """The column moved up by so many rows; the rows `past` have nothing to come to them, and get zeros."""
     if column is None:
         return None
     rows = min(rows, len(column))
     out = np.empty_like(column)
     out[: len(column) - rows] = column[rows:]
     if column.dtype != object:
-        out[len(column) - rows :] = 0
+        out[past] = 0
         return out
-    for row in range(len(column) - rows, len(column)):
+    for row in past.tolist():
         out[row] = _nothing(column[row])
     return out
 
@@ -114,7 +143,3 @@ def _nothing(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return np.full_like(value, b"" if value.dtype == object else 0)
     return b""
-
-
-def _up_repeating(column: Any) -> Any:
-    return None if column is None else np.concatenate([column[1:], column[-1:]])

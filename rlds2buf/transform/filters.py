@@ -11,12 +11,16 @@ import numpy as np
 
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.nest import Nest
 from rlds2buf.core.spec import FieldSpec
-from rlds2buf.transform.facts import Facts, episode_return
+from rlds2buf.transform.facts import Facts, episode_returns
 from rlds2buf.transform.where import Where
 
-__all__ = ["Filters"]
+__all__ = ["Fault", "Filters"]
+
+Fault = tuple[str, str]
+"""A rule that leaves an episode out, and why, in words."""
 
 
 class Filters:
@@ -86,7 +90,7 @@ class Filters:
         """The fields that an expression names."""
         return [] if self._where is None else [name for name, _ in self._where.columns]
 
-    def fault(self, episode: Episode, original: Episode | None = None) -> tuple[str, str] | None:
+    def fault(self, episode: Episode, original: Episode | None = None) -> Fault | None:
         """The rule that leaves it out, and why in words; None if it is kept.
 
         Args:
@@ -96,7 +100,38 @@ class Filters:
         Raises:
             ExpressionError: the expression can't be evaluated.
         """
-        return next(self._faults(episode, original), None)
+        whole = None if original is None else EpisodeBatch.of_one(original)
+        return next((fault for _, fault in self.faults(EpisodeBatch.of_one(episode), whole)), None)
+
+    def faults(
+        self, batch: EpisodeBatch, original: EpisodeBatch | None = None, passed_over: np.ndarray | None = None
+    ) -> Iterator[tuple[int, Fault | None]]:
+        """:meth:`fault` of each episode of a batch, by its position, in order; perhaps not of those that are kept.
+
+        Args:
+            batch, original: as of :meth:`fault`.
+            passed_over: ``[E] bool``, which are kept without being asked.
+
+        Raises:
+            ExpressionError: the expression can't be evaluated for the episode behind the last one told.
+        """
+        limits: list[tuple[str, np.ndarray | None, tuple[float | None, float | None]]] = []
+        if self._lengths != (None, None):
+            limits.append(("length", batch.lengths, self._lengths))
+        if self._returns != (None, None):
+            limits.append(("return", episode_returns(batch), self._returns))
+        outside = np.zeros(len(batch), np.bool_)
+        for _, values, (low, high) in limits:
+            outside |= _are_outside(values, low, high)
+        if passed_over is not None:
+            outside &= ~passed_over
+        asks = self._asks(batch, original)
+        for i in range(len(batch)) if asks is not None else np.flatnonzero(outside).tolist():
+            if outside[i]:
+                found = (_outside(name, None if of is None else of[i].item(), *pair) for name, of, pair in limits)
+                yield i, next(fault for fault in found if fault is not None)
+            elif asks is not None:
+                yield i, None if passed_over is not None and passed_over[i] else asks(i)
 
     def describe(self) -> dict[str, Any]:
         """What was asked for, as plain JSON values."""
@@ -113,23 +148,42 @@ class Filters:
             found["where"] = _name_of(self._function)
         return found
 
-    def _faults(self, episode: Episode, original: Episode | None) -> Iterator[tuple[str, str]]:
-        yield from _outside("length", episode.num_steps, self._lengths)
-        if self._returns != (None, None):
-            yield from _outside("return", episode_return(episode), self._returns)
-        if self._where is not None and not self._where(Facts(episode, original)):
-            yield "filter-where", f"not where {self._where.expression}"
-        if self._function is not None and not self._function(episode):
-            yield "filter-where", f"{_label(self._function)} says no"
+    def _asks(self, batch: EpisodeBatch, original: EpisodeBatch | None) -> Callable[[int], Fault | None] | None:
+        """What the expression or the function says of the episode at a position; None if neither is given."""
+        where, function = self._where, self._function
+        if where is not None:
+            facts, no = Facts(batch, original), ("filter-where", f"not where {where.expression}")
+
+            def ask(position: int) -> Fault | None:
+                facts.position = position
+                return None if where(facts) else no
+
+            return ask
+        if function is not None:
+            episodes, refused = list(batch), ("filter-where", f"{_label(function)} says no")
+            return lambda position: None if function(episodes[position]) else refused
+        return None
 
 
-def _outside(name: str, value: float | None, limits: tuple[float | None, float | None]) -> Iterator[tuple[str, str]]:
-    low, high = limits
+def _are_outside(values: np.ndarray | None, low: float | None, high: float | None) -> Any:
+    """Which of the values are outside; what is unknown or not a number is."""
+    if values is None:
+        return True
+    inside = np.ones(len(values), np.bool_)
+    if low is not None:
+        inside &= values >= low
+    if high is not None:
+        inside &= values <= high
+    return ~inside
+
+
+def _outside(name: str, value: float | None, low: float | None, high: float | None) -> Fault | None:
     shown = "unknown" if value is None else f"{value:g}"
     if low is not None and not (value is not None and value >= low):
-        yield f"filter-min-{name}", f"the {name} {shown} is below {low:g}"
+        return f"filter-min-{name}", f"the {name} {shown} is below {low:g}"
     if high is not None and not (value is not None and value <= high):
-        yield f"filter-max-{name}", f"the {name} {shown} is above {high:g}"
+        return f"filter-max-{name}", f"the {name} {shown} is above {high:g}"
+    return None
 
 
 def _label(function: Callable[..., Any]) -> str:

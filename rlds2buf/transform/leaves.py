@@ -70,23 +70,35 @@ class SpecLeaves:
 
 
 class ColumnLeaves:
-    """Leaves that are columns of one episode.  What is wrong here is wrong with the data: EpisodeError."""
+    """Leaves that are columns of one episode.  What is wrong here is wrong with the data: EpisodeError.
 
-    def __init__(self, episode: Episode) -> None:
+    Args:
+        episode: whose columns they are, for messages; or the rows of several.
+        unfit: ``[N] bool``, where those rows are marked that a value does not fit in, with no error for them;
+            what they become is not to be used.
+    """
+
+    def __init__(self, episode: Episode, unfit: np.ndarray | None = None) -> None:
         self._episode = episode
+        self._marked = unfit
 
     def cast(self, leaf: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
         if leaf.dtype == dtype:
             return leaf
         if leaf.dtype == _OBJECT:
             return self._cast_ragged(leaf, dtype, name)
-        bad = _unfit(leaf, dtype)
+        with np.errstate(all="ignore"):
+            cast = leaf.astype(dtype)
+        bad = _unfit(leaf, cast)
         if bad is not None and bad.any():
-            step = int(np.flatnonzero(bad.reshape(len(leaf), -1).any(axis=1))[0])
+            steps = np.flatnonzero(bad.reshape(len(leaf), -1).any(axis=1))
+            if self._marked is not None:
+                self._marked[steps] = True
+                return cast
+            step = int(steps[0])
             value = leaf[step][bad[step]].flat[0] if leaf.ndim > 1 else leaf[step]
             raise self._error(EpisodeError, f"{value} does not fit into {dtype.name}", name, step, "cast")
-        with np.errstate(all="ignore"):
-            return leaf.astype(dtype)
+        return cast
 
     def join(self, leaves: Sequence[np.ndarray], name: str) -> np.ndarray:
         kinds = {leaf.dtype for leaf in leaves}
@@ -104,27 +116,36 @@ class ColumnLeaves:
     def _cast_ragged(self, leaf: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
         out = np.empty(len(leaf), object)
         for step, value in enumerate(leaf):
-            if not isinstance(value, np.ndarray) or value.dtype == _OBJECT:
-                raise self._error(SpecMismatch, f"text can't become {dtype.name}", name, step, "spec")
-            bad = _unfit(value, dtype)
-            if bad is not None and bad.any():
-                message = f"{value[bad].flat[0]} does not fit into {dtype.name}"
-                raise self._error(EpisodeError, message, name, step, "cast")
-            with np.errstate(all="ignore"):
-                out[step] = value.astype(dtype)
+            try:
+                out[step] = self._cast_value(value, dtype, name, step)
+            except EpisodeError:
+                if self._marked is None:
+                    raise
+                self._marked[step] = True
         return out
+
+    def _cast_value(self, value: Any, dtype: np.dtype, name: str, step: int) -> np.ndarray:
+        if not isinstance(value, np.ndarray) or value.dtype == _OBJECT:
+            raise self._error(SpecMismatch, f"text can't become {dtype.name}", name, step, "spec")
+        with np.errstate(all="ignore"):
+            cast = value.astype(dtype)
+        bad = _unfit(value, cast)
+        if bad is not None and bad.any():
+            raise self._error(EpisodeError, f"{value[bad].flat[0]} does not fit into {dtype.name}", name, step, "cast")
+        return cast
 
     def _error(self, kind: type[EpisodeError], message: str, name: str, step: int | None, rule: str) -> EpisodeError:
         place: dict[str, Any] = {"source": self._episode.source, "episode": self._episode.index}
         return kind(message, step=step, path=name, rule=rule, **place)
 
 
-def _unfit(values: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
-    """Which values would not survive the cast; None: all do.
+def _unfit(values: np.ndarray, cast: np.ndarray) -> np.ndarray | None:
+    """Which values did not survive the cast; None: all did.
 
     To bool only 0 and 1 do, to integers whole numbers in range, to floats what does not overflow.
     Rounding to a shorter float is what the cast is for.
     """
+    dtype = cast.dtype
     if values.dtype == np.bool_:
         return None
     if dtype == np.bool_:
@@ -132,8 +153,8 @@ def _unfit(values: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
     if dtype.kind in "iu":
         return _unfit_integer(values, dtype)
     if dtype.kind == "f" and values.dtype.kind == "f" and dtype.itemsize < values.dtype.itemsize:
-        with np.errstate(over="ignore"):
-            return np.isinf(values.astype(dtype)) & np.isfinite(values)
+        infinite = np.isinf(cast)
+        return infinite & np.isfinite(values) if infinite.any() else None
     return None
 
 

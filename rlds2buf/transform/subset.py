@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds2buf.core.hashing import unit_interval, unit_intervals
+from rlds2buf.core.hashing import unit_intervals, unit_intervals_of
 
 __all__ = ["Subset"]
 
@@ -61,13 +61,32 @@ class Subset:
 
     def fault(self, index: int) -> tuple[str, str] | None:
         """The rule that leaves this episode out, and why in words; None if it is kept."""
+        return self.faults(np.array([index]))[0]
+
+    def faults(self, indices: np.ndarray) -> list[tuple[str, str] | None]:
+        """:meth:`fault` of each of some episodes, by their indices ``[n]``."""
+        part = "filter-part", f"it is in the other part than {self._part!r}"
+        sample = "filter-sample", f"it is not in the sample of {self._sample}"
+        sides = zip(*(side.tolist() for side in self._sides(indices)), strict=True)
+        return [part if not in_part else None if in_sample else sample for in_part, in_sample in sides]
+
+    def keeps(self, indices: np.ndarray) -> np.ndarray:
+        """``[n] bool``: which of some episodes, by their indices ``[n]``, are kept.
+
+        >>> Subset(sample=3, num_episodes=10).keeps(np.arange(10)).nonzero()[0].tolist()
+        [0, 4, 6]
+        """
+        in_part, in_sample = self._sides(indices)
+        return in_part & in_sample
+
+    def _sides(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which are in the part, and which in the sample."""
+        in_part = in_sample = np.ones(len(indices), np.bool_)
         if self._val_fraction is not None:
-            is_val = unit_interval(self._seed, index) < self._val_fraction
-            if is_val != (self._part == "val"):
-                return "filter-part", f"it is in the other part than {self._part!r}"
-        if self._below is not None and not unit_interval(self._seed, index, "sample") < self._below:
-            return "filter-sample", f"it is not in the sample of {self._sample}"
-        return None
+            in_part = (unit_intervals_of(self._seed, indices) < self._val_fraction) == (self._part == "val")
+        if self._below is not None:
+            in_sample = unit_intervals_of(self._seed, indices, "sample") < self._below
+        return in_part, in_sample
 
     def describe(self) -> dict[str, Any]:
         """What was asked for, as plain JSON values."""

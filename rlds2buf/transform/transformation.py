@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,18 @@ from rlds2buf.core import nest
 from rlds2buf.core.arguments import choice
 from rlds2buf.core.dtypes import dtype_name
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.fields import FLAG_FIELDS
 from rlds2buf.core.nest import Nest
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, FilteredOut, SpecMismatch
-from rlds2buf.transform.alignment import ALIGNMENTS, realign, shift_reward
+from rlds2buf.transform.alignment import ALIGNMENTS, realign, realign_batch, shift_reward, shift_reward_batch
 from rlds2buf.transform.casting import Casting
-from rlds2buf.transform.filters import Filters
+from rlds2buf.transform.filters import Fault, Filters
 from rlds2buf.transform.leaves import ColumnLeaves, SpecLeaves
 from rlds2buf.transform.mapping import Mapper, map_entries
 from rlds2buf.transform.subset import Subset
-from rlds2buf.transform.tree import episode_of, find, spec_of_tree, tree_of
+from rlds2buf.transform.tree import batch_of, episode_of, find, spec_of_tree, tree_of
 
 __all__ = ["OPTIONS", "Transformation"]
 
@@ -119,11 +121,6 @@ class Transformation:
         self.chooses = bool(self._subset)
         self.filters = bool(self._filters) or self.chooses
 
-    @property
-    def moves_rows(self) -> bool:
-        """Whether it depends on where an episode begins and ends, and not on each row by itself."""
-        return self._alignment != "sar" or self._reward_shift > 0
-
     @functools.cached_property
     def description(self) -> dict[str, Any]:
         """What it does, as plain JSON values: the options that are not at their defaults."""
@@ -138,11 +135,9 @@ class Transformation:
         """Whether the episode of this index is in the sample and in the part."""
         return self._subset.fault(index) is None
 
-    def left_out(self, index: int, source: str) -> FilteredOut:
-        """What stands for an episode that is not wanted."""
-        found = self._subset.fault(index)
-        assert found is not None, index
-        return FilteredOut(found[1], source=source, episode=index, rule=found[0])
+    def left_out(self, start: int, stop: int, source: str | None) -> Iterator[FilteredOut]:
+        """What stands for the episodes ``start`` up to (not with) ``stop``, none of which is wanted."""
+        return _left_out(self._subset.faults(np.arange(start, stop)), start, source)
 
     def take(self, item: Episode | EpisodeError) -> Episode | EpisodeError:
         """What becomes of a wanted episode of the source; errors are returned, as from Source.read.
@@ -157,9 +152,109 @@ class Transformation:
         except EpisodeError as error:
             return error
         left_out = self._filters.fault(episode, item) if self._filters else None
-        if left_out is None:
-            return episode
-        return FilteredOut(left_out[1], source=episode.source, episode=episode.index, rule=left_out[0])
+        return episode if left_out is None else _filtered_out(left_out, episode.source, episode.index)
+
+    def take_batch(
+        self, batch: EpisodeBatch, start: int | None = None, source: str | None = None
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
+        """What becomes of a batch of the source: runs of those that are kept, and errors in their places.
+
+        Args:
+            batch: with its `index`, where some are chosen by it.
+            start: the index that comes next, where the source may have passed over some that are not wanted:
+                the FilteredOut of those before the batch and within it are yielded too.
+            source: the source's name, for those; by default the one that the batch tells.
+
+        Raises:
+            ExpressionError: as from :meth:`take`, behind what came before it.
+        """
+        source = batch.rows.source if source is None else source
+        if not self.chooses:
+            yield from self._in_order(batch, {})
+            return
+        if batch.index is None:
+            batch = copy.copy(batch)
+            batch.index = np.arange(len(batch)) + (start or 0)
+        places = batch.index
+        start, stop = int(places[0]) if start is None else start, int(places[-1]) + 1
+        wanted = self._subset.keeps(places)
+        if not wanted.any():
+            yield from self.left_out(start, stop, source)
+            return
+        places = places[wanted]
+        faults = self._subset.faults(np.arange(start, stop))
+        expected = np.append(start, places[:-1] + 1)
+        gaps: dict[int, Iterator[FilteredOut]] = {}
+        for i in np.flatnonzero(expected != places).tolist():
+            first, last = int(expected[i]), int(places[i])
+            gaps[i] = _left_out(faults[first - start : last - start], first, source)
+        yield from self._in_order(batch.take(wanted), gaps)
+        last = int(places[-1]) + 1
+        yield from _left_out(faults[last - start :], last, source)
+
+    def _in_order(
+        self, batch: EpisodeBatch, gaps: Mapping[int, Iterator[FilteredOut]]
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
+        """Runs of those kept of a batch of wanted ones, and the errors; `gaps` by the position that each is before."""
+        changed, others, end, stopped = self._outcomes(batch)
+        begin = 0
+        for position in sorted({*gaps, *others, end}):
+            if position > end:
+                break
+            if begin < position:
+                yield changed.take(slice(begin, position))
+            begin = position
+            if position in gaps:
+                yield from gaps[position]
+            if position < end and position in others:
+                other = others[position]
+                yield EpisodeBatch.of_one(other) if isinstance(other, Episode) else other
+                begin = position + 1
+        if stopped is not None:
+            raise stopped
+
+    def _outcomes(
+        self, batch: EpisodeBatch
+    ) -> tuple[EpisodeBatch, dict[int, Episode | EpisodeError], int, Exception | None]:
+        """What becomes of each: the batch changed; something else for some, by position; up to where; what stopped it.
+
+        An episode with a value that does not fit goes through :meth:`take`, which says so.
+        """
+        try:
+            changed, suspects = self._changed(batch)
+        except EpisodeError:
+            changed, suspects = batch, np.ones(len(batch), np.bool_)
+        others: dict[int, Episode | EpisodeError] = {}
+        end, asked, origins = len(batch), -1, changed.each_source()
+        stopped: Exception | None = None
+        try:
+            for asked, fault in self._filters.faults(changed, batch, suspects):
+                if fault is not None:
+                    index = None if changed.index is None else int(changed.index[asked])
+                    others[asked] = _filtered_out(fault, origins[asked], index)
+        except Exception as error:  # a function given as `where` may raise whatever it likes
+            end, stopped = asked + 1, error
+        positions = np.flatnonzero(suspects).tolist()
+        for position, episode in zip(positions, batch.take(suspects) if positions else (), strict=True):
+            try:
+                others[position] = self.take(episode)
+            except Exception as error:
+                if position < end:
+                    end, stopped = position, error
+                break
+        return changed, others, end, stopped
+
+    def _changed(self, batch: EpisodeBatch) -> tuple[EpisodeBatch, np.ndarray]:
+        """All episodes mapped, cast and aligned, and which of them, ``[E] bool``, have a value that does not fit.
+
+        Raises:
+            EpisodeError: this can't be done to episodes with these fields; what it names is to be asked of each.
+        """
+        unfit = np.zeros(batch.num_steps, np.bool_)
+        if self._described:
+            batch = batch_of(self._tree(batch.rows, unfit), batch)
+        batch = realign_batch(batch, self._alignment)
+        return shift_reward_batch(batch, self._reward_shift), np.logical_or.reduceat(unfit, batch.starts)
 
     def change(self, episode: Episode) -> Episode:
         """The episode mapped, cast and aligned; filters are not asked.
@@ -168,19 +263,29 @@ class Transformation:
             EpisodeError: a value does not fit into its new type, or a field is not there.
         """
         if self._described:
-            episode = self._moved(episode)
-        if self._alignment != "sar":
-            episode = realign(episode, self._alignment)
-        return shift_reward(episode, self._reward_shift) if self._reward_shift else episode
+            episode = episode_of(self._tree(episode), episode)
+        return shift_reward(realign(episode, self._alignment), self._reward_shift)
 
-    def _moved(self, episode: Episode) -> Episode:
-        leaves = ColumnLeaves(episode)
+    def _tree(self, rows: Episode, unfit: np.ndarray | None = None) -> dict[str, Nest]:
+        """The fields of one episode or of several, mapped and cast; `unfit` as of ColumnLeaves."""
+        leaves = ColumnLeaves(rows, unfit)
         try:
-            tree: dict[str, Nest] = self._mapper.apply(tree_of(episode), leaves)
+            tree: dict[str, Nest] = self._mapper.apply(tree_of(rows), leaves)
         except KeyError as cause:
-            where: dict[str, Any] = {"source": episode.source, "episode": episode.index}
+            where: dict[str, Any] = {"source": rows.source, "episode": rows.index}
             raise SpecMismatch("the field is missing", path=str(cause.args[0]), rule="spec", **where) from cause
-        return episode_of(self._casting.apply(tree, leaves, self._types), episode)
+        return self._casting.apply(tree, leaves, self._types)
+
+
+def _left_out(faults: Sequence[Fault | None], start: int, source: str | None) -> Iterator[FilteredOut]:
+    """What stands for neighbours that are not wanted."""
+    for index, fault in enumerate(faults, start):
+        assert fault is not None, index
+        yield _filtered_out(fault, source, index)
+
+
+def _filtered_out(fault: Fault, source: str | None, index: int | None) -> FilteredOut:
+    return FilteredOut(fault[1], source=source, episode=index, rule=fault[0])
 
 
 def _described(

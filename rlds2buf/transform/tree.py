@@ -11,13 +11,17 @@ import fnmatch
 import re
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.fields import DATA_FIELDS, FLAG_FIELDS, STEP_FIELDS
 from rlds2buf.core.nest import Nest, Path
 from rlds2buf.core.spec import StepSpec
 
 __all__ = [
+    "batch_of",
     "episode_of",
     "find",
     "is_pattern",
@@ -55,6 +59,24 @@ def episode_of(tree: Mapping[str, Nest], origin: Episode) -> Episode:
         if fields.get(name) is getattr(origin, name):
             del fields[name]
     return Episode(**fields, metadata=origin.metadata, source=origin.source, index=origin.index)
+
+
+def batch_of(tree: Mapping[str, Nest], origin: EpisodeBatch) -> EpisodeBatch:
+    """:func:`episode_of` of every episode of a batch, whose rows became this tree.
+
+    Raises:
+        SpecMismatch: a flag is not one bool a step.
+    """
+    fields, rows = dict(tree), origin.rows
+    derived = [name for name in FLAG_FIELDS if fields.get(name) is None]
+    for name in derived:
+        fields[name] = np.zeros(rows.num_steps, np.bool_)
+    for name, where in (("is_first", origin.starts), ("is_last", origin.ends)):
+        if name in derived:
+            fields[name][where] = True
+    derived += [name for name in origin.derived if fields[name] is getattr(rows, name)]
+    made = Episode(**fields, metadata=rows.metadata, source=rows.source, index=rows.index)
+    return origin.with_rows(made, derived)
 
 
 def spec_of_tree(tree: Mapping[str, Nest]) -> StepSpec:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlds2buf.core.nest import Nest
 from rlds2buf.core.spec import FieldSpec
-from rlds2buf.transform.facts import FACTS, Facts
+from rlds2buf.transform.facts import FACTS, FUNCTIONS, Facts
 from rlds2buf.transform.tree import TOP, find, near_miss
 
 __all__ = ["ExpressionError", "Where"]
@@ -48,14 +48,6 @@ _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     ">=": operator.ge,
 }
 _ORDER: Final = ("<", "<=", ">", ">=")
-_FUNCTIONS: Final[Mapping[str, Callable[[np.ndarray], Any]]] = {
-    "any": np.any,
-    "all": np.all,
-    "min": lambda column: column.min() if column.size else None,
-    "max": lambda column: column.max() if column.size else None,
-    "mean": lambda column: column.mean(dtype=np.float64) if column.size else None,
-    "sum": lambda column: column.sum(dtype=np.float64),
-}
 _CONSTANTS: Final = {"true": True, "false": False, "none": None}
 _WORDS: Final = ("and", "or", "not", "in")
 
@@ -113,7 +105,8 @@ class Where:
 
     >>> where = Where("metadata/success and return > 10 and length >= 5")
     >>> from rlds2buf.core.episode import Episode
-    >>> where(Facts(Episode(reward=[6.0] * 5, metadata={"success": True})))
+    >>> from rlds2buf.core.episode_batch import EpisodeBatch
+    >>> where(Facts(EpisodeBatch.of_one(Episode(reward=[6.0] * 5, metadata={"success": True}))))
     True
     """
 
@@ -131,7 +124,7 @@ class Where:
             self._fail(f"{self._here.text!r} is not expected here")
 
     def __call__(self, facts: Facts) -> bool:
-        """Whether the episode is kept.
+        """Whether the episode that `facts` stand at is kept.
 
         Raises:
             ExpressionError: values that can't be compared, or a field that is not there.
@@ -253,9 +246,8 @@ class Where:
         self._fail(f"unknown name {token.text!r}{hint}", token)
 
     def _function(self, token: _Token) -> Evaluate:
-        reduce = _FUNCTIONS.get(token.text)
-        if reduce is None:
-            self._fail(f"unknown function {token.text!r}; there are {', '.join(_FUNCTIONS)}", token)
+        if token.text not in FUNCTIONS:
+            self._fail(f"unknown function {token.text!r}; there are {', '.join(FUNCTIONS)}", token)
         self._expect("(")
         field = self._here
         if field.kind != "path":
@@ -263,16 +255,14 @@ class Where:
         self._next += 1
         name = "/".join(_parts(field.text))
         self.columns.append((name, field.position))
-        compare = self._threshold() if token.text in ("any", "all") else None
+        test = self._threshold() if token.text in ("any", "all") else None
         self._expect(")")
 
         def evaluate(facts: Facts) -> Any:
             try:
-                column = facts.column(name)
+                return facts.reduced(token.text, name, test)
             except ValueError as cause:
                 raise ExpressionError(str(cause), self.expression, field.position) from cause
-            found = reduce(column if compare is None else compare(column))
-            return found.item() if isinstance(found, np.generic) else found
 
         return evaluate
 

@@ -17,6 +17,7 @@ import rlds2buf
 from rlds2buf import (
     ConvertReport,
     Episode,
+    EpisodeBatch,
     EpisodeError,
     FilteredOut,
     SnapshotError,
@@ -32,7 +33,7 @@ from rlds2buf.formats.memory.source import MemorySource
 from rlds2buf.io.source import Source
 from rlds2buf.pipeline.mixture import MixtureSource
 from rlds2buf.pipeline.mixture_schedule import Schedule
-from tests.contracts.source import MakeSource, SourceContract
+from tests.contracts.source import MakeSource, SourceContract, assert_same_episode
 from tests.made import MADE
 from tests.reference.mixing import turns
 
@@ -129,6 +130,15 @@ class TestContractFiles(SourceContract):
         return write
 
 
+def turns_of(schedule: Schedule, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int]]:
+    """Source and item number of each turn."""
+    taken = schedule.taken(start)
+    for owners in schedule.owners(start, stop):
+        for number in owners.tolist():
+            yield number, int(taken[number] % schedule.counts[number])
+            taken[number] += 1
+
+
 WEIGHTS = st.none() | st.lists(st.sampled_from([0.001, 0.5, 1, 2, 7.5]), min_size=4, max_size=4)
 
 
@@ -138,20 +148,20 @@ class TestSchedule:
         how = "first" if stop == "f" and weights else "all"
         schedule = Schedule(counts, weights, seed, how)
         expected = list(turns(counts, weights, seed, how))
-        assert list(schedule.turns()) == expected and len(schedule) == len(expected)
+        assert list(turns_of(schedule)) == expected and len(schedule) == len(expected)
         for start in (1, len(expected) // 2, len(expected), len(expected) + 3):
-            assert list(schedule.turns(start)) == expected[start:]
+            assert list(turns_of(schedule, start)) == expected[start:]
+            assert list(turns_of(schedule, start, start + 3)) == expected[start : start + 3]
 
     @given(st.lists(st.integers(1, 9), min_size=4, max_size=4), st.integers(0, 9), st.integers(0, 9000))
     def test_without_end(self, counts: list[int], seed: int, start: int) -> None:
         schedule = Schedule(counts, [1, 2, 3, 0.1], seed, "never")
         expected = itertools.islice(turns(counts, [1, 2, 3, 0.1], seed, "never"), start, start + 50)
-        assert list(itertools.islice(schedule.turns(start), 50)) == list(expected)
+        assert list(itertools.islice(turns_of(schedule, start), 50)) == list(expected)
+        assert len(list(turns_of(schedule, start, start + 5000))) == 5000
 
     def test_the_weights_hold(self) -> None:
-        drawn = Counter(
-            number for number, _ in itertools.islice(Schedule([5000] * 3, [1, 2, 7], 1, "all").turns(), 5000)
-        )
+        drawn = Counter(number for number, _ in turns_of(Schedule([5000] * 3, [1, 2, 7], 1, "all"), 0, 5000))
         assert [abs(drawn[number] / 5000 - share) < 0.03 for number, share in enumerate((0.1, 0.2, 0.7))] == [True] * 3
 
     def test_nothing_to_begin_again_with(self) -> None:
@@ -243,17 +253,104 @@ class TestMixture:
         ended = []
 
         class Watched(MemorySource):
-            def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
+            def read_batches(self, *args: Any, **kwargs: Any) -> Iterator[EpisodeBatch | EpisodeError]:
                 try:
-                    yield from super().read(start, stop)
+                    yield from super().read_batches(*args, **kwargs)
                 finally:
                     ended.append(self)
 
-        reading = MixtureSource([Watched(data(0, 9)), Watched(data(1, 9))], weights=[1, 1]).read()
-        list(itertools.islice(reading, 9))
+        mixture = MixtureSource([Watched(data(0, 9)), Watched(data(1, 9))], weights=[1, 1])
+        reading = mixture.read_batches(rows=9)
+        next(reading)
         ended.clear()  # the specs were read, too
         reading.close()  # type: ignore[attr-defined]
         assert len(ended) == 2
+
+
+def of_lengths(number: int, lengths: list[int], marked: bool) -> list[Any]:
+    """Episodes of given lengths; one of 0 rows can't be built.  Some derive their flags, some are marked."""
+    found: list[Any] = []
+    for index, rows in enumerate(lengths):
+        if not rows:
+            found.append([{"observation": np.zeros(2, np.float32)}, {"reward": 1}])
+            continue
+        given = {"is_first": np.arange(rows) == 0, "is_last": np.arange(rows) == rows - 1} if number % 2 else {}
+        found.append(
+            Episode(
+                observation=np.arange(rows * 2, dtype=np.float32).reshape(rows, 2) + 100 * index,
+                reward=np.full(rows, number, np.float32),
+                discount=np.ones(rows, np.float32),
+                is_terminal=np.arange(rows) == rows - 1,
+                extras={"word": np.array([b"%d" % t for t in range(rows)], object)},
+                metadata={"of": number} if marked or number else {},
+                **given,
+            )
+        )
+    return found
+
+
+LENGTHS = st.lists(st.sampled_from([0, 1, 2, 3, 7, 20, 50]), min_size=1, max_size=12).filter(any)
+
+
+class TestBatches:
+    @given(
+        st.lists(LENGTHS, min_size=1, max_size=4),
+        st.booleans(),
+        st.integers(0, 5),
+        st.sampled_from(["all", "first", "never"]),
+        st.sampled_from([1, 7, 40, 1 << 14]),
+        st.integers(0, 30),
+        st.none() | st.integers(0, 40),
+        st.booleans(),
+    )
+    def test_they_hold_the_episodes_in_their_turns(
+        self,
+        lengths: list[list[int]],
+        weighted: bool,
+        seed: int,
+        how: str,
+        rows: int,
+        start: int,
+        count: int | None,
+        marked: bool,
+    ) -> None:
+        if how != "all" and not weighted:
+            how = "all"
+        if how == "never" and count is None:
+            count = 30
+        given = [of_lengths(number, some, marked) for number, some in enumerate(lengths)]
+        names = [f"s{number}" for number in range(len(given))]
+        sources = [MemorySource(some) for some in given]
+        for source, name in zip(sources, names, strict=True):
+            source.name = name
+        weights = [1.0 + number for number in range(len(given))] if weighted else None
+        mixture = MixtureSource(sources, weights=weights, seed=seed, stop=how, names=names)
+        stop = None if count is None else start + count
+        found: list[Any] = []
+        for item in mixture.read_batches(start, stop, rows=rows):
+            if isinstance(item, EpisodeBatch):
+                assert len(item) == 1 or item.num_steps <= rows
+                found.extend(item)
+            else:
+                found.append(item)
+        plain = [list(source.read()) for source in sources]
+        order = turns([len(some) for some in plain], weights, seed, how)
+        expected = list(itertools.islice(order, start, stop))
+        assert len(found) == len(expected)
+        for position, (one, (number, index)) in enumerate(zip(found, expected, strict=True), start):
+            other = plain[number][index]
+            if isinstance(other, EpisodeError):
+                assert isinstance(one, EpisodeError) and one.episode == position
+                assert one.message == f"{other.message} (episode {index} of {names[number]})"
+                continue
+            mark = {"source_id": number, "source_name": names[number], "source_index": index}
+            ids = np.full(len(other), number, np.int32)
+            twin = other.replace(
+                index=position, metadata={**other.metadata, **mark}, extras={**other.extras, "source_id": ids}
+            )
+            assert isinstance(one, Episode) and one.index == position and one.metadata == twin.metadata
+            assert one.source == other.source == names[number]
+            assert_same_episode(one, twin)
 
 
 class TestAgreement:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2buf import Episode, spec_of
+from rlds2buf import Episode, EpisodeBatch, spec_of
 from rlds2buf.transform.facts import Facts
 from rlds2buf.transform.tree import tree_of
 from rlds2buf.transform.where import MAX_LENGTH, ExpressionError, Where
@@ -38,7 +38,7 @@ EPISODE = Episode(
 
 
 def holds(expression: str, episode: Episode = EPISODE) -> bool:
-    return Where(expression)(Facts(episode))
+    return Where(expression)(Facts(EpisodeBatch.of_one(episode)))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_fields_are_looked_for_before_any_data_are_read() -> None:
 
 
 def test_a_dropped_field_is_found_in_the_original() -> None:
-    facts = Facts(Episode(reward=[1.0, 0.0]), EPISODE)
+    facts = Facts(EpisodeBatch.of_one(Episode(reward=[1.0, 0.0])), EpisodeBatch.of_one(EPISODE))
     assert Where("max(observation/state) == 5 and return == 1")(facts)
 
 

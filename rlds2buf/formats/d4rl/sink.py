@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlds2buf.codecs.hdf5.datasets import check_texts, extra_fault, field_fault
+from rlds2buf.codecs.hdf5.datasets import extra_fault, field_fault, texts_misfit
 from rlds2buf.codecs.hdf5.writing import SIGNATURE, Hdf5Writer, create_hdf5, find_h5py
 from rlds2buf.core import nest
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import FieldSpec, StepSpec
-from rlds2buf.errors import SinkError
+from rlds2buf.errors import SinkError, SpecMismatch
 from rlds2buf.io.column_spool import BLOCK_BYTES, ColumnSpool
 from rlds2buf.io.metadata_values import SharedFacts
 from rlds2buf.io.spooled_sink import SpooledSink, started
@@ -93,9 +93,9 @@ class D4rlHdf5Sink(SpooledSink):
         find_h5py()
         return columns
 
-    def check(self, batch: EpisodeBatch) -> None:
+    def misfit(self, batch: EpisodeBatch) -> tuple[int, SpecMismatch] | None:
         columns = {path: column for _, path, column in self._started_columns(batch)}
-        check_texts({("observation",): batch.rows.observation, **columns})
+        return texts_misfit(batch, {("observation",): batch.rows.observation, **columns})
 
     def take(self, batch: EpisodeBatch) -> None:
         short = batch.lengths == 1

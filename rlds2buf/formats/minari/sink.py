@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlds2buf.codecs.hdf5.datasets import check_texts, clash, extra_fault, field_fault, is_plain_name
+from rlds2buf.codecs.hdf5.datasets import clash, extra_fault, field_fault, is_plain_name, texts_misfit
 from rlds2buf.codecs.hdf5.writing import Hdf5Writer, create_hdf5, find_h5py
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import FieldSpec, StepSpec
-from rlds2buf.errors import SinkError
+from rlds2buf.errors import SinkError, SpecMismatch
 from rlds2buf.files.durable import replace_text
 from rlds2buf.formats.minari.format import FILE
 from rlds2buf.formats.minari.spaces import TextRange, is_image, space_json
@@ -160,10 +160,10 @@ class MinariDirSink(SpooledSink):
         find_h5py()
         return columns
 
-    def check(self, batch: EpisodeBatch) -> None:
+    def misfit(self, batch: EpisodeBatch) -> tuple[int, SpecMismatch] | None:
         fields = {path: nest.get(getattr(batch.rows, str(path[0])), path[1:]) for path, _ in self._fields.values()}
         infos = {("extras", *path): nest.get(batch.rows.extras, path) for path in self._infos.values()}
-        check_texts({**fields, **infos}, utf8=fields)
+        return texts_misfit(batch, {**fields, **infos}, utf8=fields)
 
     def take(self, batch: EpisodeBatch) -> None:
         for episode in batch:

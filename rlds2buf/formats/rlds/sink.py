@@ -170,13 +170,13 @@ class RldsDirSink(Sink):
             self._append(batch, _kept_records(batch))
             return len(batch)
         first = next(iter(batch))
+        self._spec.check(first)
         found = dict(batch.rows.flatten())
         try:
-            self._spec.check(first)
             records = self._records(batch, found)
         except SpecMismatch as error:
             if len(batch) > 1:
-                return super().write_batch(batch)  # one by one, up to that
+                return sum(self.write_batch(batch.take([i])) for i in range(len(batch)))
             error.source, error.episode = first.source, first.index
             raise
         for path, writer in self._columns:
