@@ -40,12 +40,22 @@ class Pieces(NamedTuple):
     """Something that each of E records has at one place.
 
     Attributes:
-        buffers: of each record.
+        buffers: of each record, or lists of several that follow on one another.
         sizes: ``[E] int64``, their bytes.
     """
 
     buffers: list[Buffer]
     sizes: np.ndarray
+
+    @classmethod
+    def cut(cls, data: Buffer, edges: np.ndarray) -> Pieces:
+        """Parts of one buffer; `edges` ``[E + 1] int64`` are where each begins, and where the last one ends."""
+        sizes = edges[1:] - edges[:-1]
+        if len(sizes) == 1:
+            return cls([data], sizes)
+        # A copy of a short part costs less than a view, which the garbage collector keeps track of.
+        whole = memoryview(data) if len(data) > _SHORT * len(sizes) else bytes(data)
+        return cls([whole[start:stop] for start, stop in itertools.pairwise(edges.tolist())], sizes)
 
     def repeated(self, count: int) -> Pieces:
         """The same in `count` times as many records."""
@@ -59,17 +69,11 @@ class Pieces(NamedTuple):
 
 
 class _Values(NamedTuple):
-    """One entry of each record: what is behind the leaf's key, the list's number, the content of the lists.
-
-    Attributes:
-        data: the lists' content, one behind the other, in bytes.
-        edges: ``[E + 1] int64``, where each begins, and where the last one ends.
-    """
+    """One entry of each record: what is behind the leaf's key, the list's number, what the list holds."""
 
     suffix: str
     kind: int
-    data: Buffer
-    edges: np.ndarray
+    content: Pieces
 
 
 class LeafWriter:
@@ -103,21 +107,13 @@ class LeafWriter:
         out: list[Pieces] = []
         try:
             for values in self._values(column, edges):
-                out += self._entries(values)
+                header = functools.partial(_entry_header, self.key + values.suffix, values.kind)
+                out += [_by_size(values.content.sizes, header), values.content]
         except SpecMismatch as error:
             error.path = self.key.removeprefix("steps/")
             error.step = error.step if self.depth == 1 else None
             raise
         return out
-
-    def _entries(self, values: _Values) -> list[Pieces]:
-        sizes = np.diff(values.edges)
-        headers = _by_size(sizes, functools.partial(_entry_header, self.key + values.suffix, values.kind))
-        if len(sizes) == 1:
-            return [headers, Pieces([values.data], sizes)]
-        # A copy of a short piece costs less than a view, which the garbage collector keeps track of.
-        data = memoryview(values.data) if len(values.data) > _SHORT * len(sizes) else bytes(values.data)
-        return [headers, Pieces([data[a:b] for a, b in itertools.pairwise(values.edges.tolist())], sizes)]
 
     def _values(self, column: np.ndarray, edges: np.ndarray) -> Iterator[_Values]:
         if self.depth < 2:
@@ -238,6 +234,8 @@ def example_records(pieces: Sequence[Pieces]) -> Records:
     parts: list[Buffer] = [bytes(FOOTER_BYTES)] * (stride * len(sizes))
     for i, piece in enumerate((heads, *pieces)):
         parts[i::stride] = piece.buffers
+    if any(isinstance(piece.buffers[0], list) for piece in pieces):
+        parts = [one for part in parts for one in (part if isinstance(part, list) else (part,))]
     frames = bytearray().join(parts)
     edges = _summed(sizes + (HEADER_BYTES + FOOTER_BYTES))
     fill_checksums(frames, edges)
@@ -280,24 +278,26 @@ def encode_varints(values: np.ndarray) -> tuple[Buffer, np.ndarray | None]:
 
 def _floats(values: np.ndarray, edges: np.ndarray, suffix: str) -> _Values:
     data = np.ascontiguousarray(values, "<f4").reshape(-1)
-    return _Values(suffix, FLOAT, data.view(np.uint8), edges * data.itemsize)
+    return _Values(suffix, FLOAT, Pieces.cut(data.view(np.uint8), edges * data.itemsize))
 
 
 def _ints(values: np.ndarray, edges: np.ndarray, suffix: str) -> _Values:
     data, widths = encode_varints(values)
-    return _Values(suffix, INT64, data, edges if widths is None else _summed(widths)[edges])
+    return _Values(suffix, INT64, Pieces.cut(data, edges if widths is None else _summed(widths)[edges]))
 
 
 def _strings(values: list[bytes], edges: np.ndarray, suffix: str) -> _Values:
     if values and values.count(values[0]) == len(values):
         one = _string_header(len(values[0])) + values[0]
-        return _Values(suffix, BYTES, one * len(values), edges * len(one))
+        return _Values(suffix, BYTES, Pieces.cut(one * len(values), edges * len(one)))
     buffers: list[Buffer] = [b""] * (2 * len(values))
     buffers[::2] = headers = [_string_header(size) for size in map(len, values)]
     buffers[1::2] = values
     sizes = np.fromiter(map(len, values), np.int64, len(values))
     sizes += np.fromiter(map(len, headers), np.int64, len(values))
-    return _Values(suffix, BYTES, b"".join(buffers), _summed(sizes)[edges])
+    ends = _summed(sizes)[edges]
+    lists: list[Buffer] = [buffers[2 * start : 2 * stop] for start, stop in itertools.pairwise(edges.tolist())]
+    return _Values(suffix, BYTES, Pieces(lists, ends[1:] - ends[:-1]))
 
 
 def _even_strings(rows: np.ndarray, edges: np.ndarray, suffix: str) -> _Values:
@@ -306,7 +306,7 @@ def _even_strings(rows: np.ndarray, edges: np.ndarray, suffix: str) -> _Values:
     out = np.empty((len(rows), len(prefix) + rows.shape[1]), np.uint8)
     out[:, : len(prefix)] = prefix
     out[:, len(prefix) :] = rows
-    return _Values(suffix, BYTES, out.reshape(-1), edges * out.shape[1])
+    return _Values(suffix, BYTES, Pieces.cut(out.reshape(-1), edges * out.shape[1]))
 
 
 def _summed(sizes: Any) -> np.ndarray:
@@ -319,9 +319,12 @@ def _summed(sizes: Any) -> np.ndarray:
 def _by_size(sizes: np.ndarray, make: Callable[[int], bytes]) -> Pieces:
     """What depends on a size ``[E]`` only."""
     listed = sizes.tolist()
+    if len(listed) == 1:
+        made = make(listed[0])
+        return Pieces([made], np.array([len(made)]))
     known = {size: make(size) for size in set(listed)}
-    lengths = {size: len(made) for size, made in known.items()}
-    return Pieces([known[size] for size in listed], np.array([lengths[size] for size in listed], np.int64))
+    buffers = [known[size] for size in listed]
+    return Pieces(buffers, np.fromiter(map(len, buffers), np.int64, len(buffers)))
 
 
 def _record_head(size: int) -> bytes:

@@ -190,11 +190,12 @@ class RldsDirSink(Sink):
         pieces: list[Pieces] = []
         for path, writer in self._columns:
             pieces += writer.write(found[path], edges)
-        before = self._metadata.state()
+        before = self._metadata.state() if len(batch) > 1 else None
         try:
             return example_records([*pieces, *self._metadata.write(batch)])
         except SpecMismatch:
-            self._metadata.go_on_from(before)
+            if before is not None:  # it will be written again, in parts
+                self._metadata.go_on_from(before)
             raise
 
     def _append(self, batch: EpisodeBatch, records: Records) -> None:
