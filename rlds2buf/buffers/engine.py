@@ -263,7 +263,9 @@ class Engine:
             try:
                 blocks += self._taken(episode, number, check_limits)
             except EpisodeError as error:
-                error.episode = i if error.episode is None else error.episode
+                error.source = error.source or episode.source
+                if error.episode is None:
+                    error.episode = i if episode.index is None else episode.index
                 return blocks, error
         return blocks, None
 

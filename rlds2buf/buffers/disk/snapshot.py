@@ -33,13 +33,14 @@ from rlds2buf.buffers.add.intake import Intake
 from rlds2buf.buffers.disk.manifest import is_buffer, read_manifest, write_manifest
 from rlds2buf.buffers.engine import Engine
 from rlds2buf.buffers.rows.blobs import is_blob
+from rlds2buf.buffers.rows.block import Block
 from rlds2buf.buffers.rows.columns import TABLES, table_of
 from rlds2buf.buffers.rows.row_store import RowStore
 from rlds2buf.buffers.rows.vocabulary import MAX_BYTES, MAX_STRINGS, TextCoder
 from rlds2buf.core.episode import Episode
-from rlds2buf.core.row_flags import CODE, FINAL_ROW
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import SinkError, SnapshotError, SnapshotExists
+from rlds2buf.errors import EpisodeError, SinkError, SnapshotError, SnapshotExists
 from rlds2buf.files.blob_file import BlobFile
 from rlds2buf.files.column_file import ColumnFile
 from rlds2buf.files.durable import sync_folder
@@ -131,13 +132,25 @@ class SnapshotWriter:
             self._folder.close(keep=resume)  # a mistaken resume must not destroy what is there
             raise
 
-    def write(self, episode: Episode) -> int:
-        """Append an episode; returns how many transitions it has.
+    def write(self, data: Episode | EpisodeBatch) -> int:
+        """Append an episode, or several; returns how many transitions they have.
 
         Raises:
-            SpecMismatch: it doesn't fit the spec; nothing was written.
+            SpecMismatch: one doesn't fit the spec, and its `episode` says which; those before it were written.
         """
-        block = self._intake.episode(episode)
+        if isinstance(data, Episode):
+            try:
+                return self._append(self._intake.episode(data))
+            except EpisodeError as error:
+                error.source, error.episode = error.source or data.source, data.index
+                raise
+        try:
+            block = self._intake.batch(data)
+        except EpisodeError:
+            return sum(map(self.write, data))  # up to the one that doesn't fit
+        return self._append(block)
+
+    def _append(self, block: Block) -> int:
         rows = len(block.flags)
         if self._rows + rows > _MAX_ROWS:
             raise SinkError(f"{self._folder.target}: a saved buffer holds at most {_MAX_ROWS} rows")
@@ -148,10 +161,10 @@ class SnapshotWriter:
                 table.append(fresh)
             column.append(data)
         self._flags.append(block.flags)
-        self._starts.append(np.flatnonzero((block.flags & CODE) != FINAL_ROW) + self._rows)
+        self._starts.append(block.starts + self._rows)
         self._rows += rows
         self._items += block.items
-        self.episodes += 1
+        self.episodes += len(block.edges)
         return block.items
 
     def checkpoint(self) -> None:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlds2buf.core.episode import Episode
-from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
+import numpy as np
+
+from rlds2buf.core.episode_batch import EpisodeBatch, FactColumns
 from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import EpisodeError
 from rlds2buf.io.sink import Sink
 
 if TYPE_CHECKING:
     from rlds2buf.buffers.disk.snapshot import SnapshotWriter
 
 __all__ = ["BufferFolderSink", "BufferSink"]
-
-_MARKS = frozenset([PLACEHOLDER_FINAL_ROW])
-"""Facts that a buffer keeps in its rows."""
 
 
 class BufferSink(Sink):
@@ -27,7 +26,7 @@ class BufferSink(Sink):
     Episodes of a mixture (:func:`rlds2buf.open_mixture`) are added with their source's id.
 
     Args:
-        buffer: whatever has ``add(episode) -> keys``, ``clear()`` and a length.
+        buffer: one of this package, or whatever has ``add(episode) -> keys``, ``clear()`` and a length.
 
     >>> import numpy as np
     >>> from rlds2buf import Episode, convert, make_circular, spec_of
@@ -54,13 +53,25 @@ class BufferSink(Sink):
         self._cleared_on_abort = len(self.buffer) == 0
         self._lost = {}
 
-    def write(self, episode: Episode) -> int:
-        """Add an episode; its transitions are its items."""
-        if self._has_ids:
-            items = len(self.buffer.add(episode, source_id=episode.metadata["source_id"]))
-        else:
-            items = len(self.buffer.add(episode))
-        _lose_metadata(episode, self._lost, kept={"source_id"} if self._has_ids else frozenset())
+    def write_batch(self, batch: EpisodeBatch) -> int:
+        """Add episodes; their transitions are their items.
+
+        Raises:
+            EpisodeError: one does not fit, and its `episode` says which; those before it are in the buffer.
+        """
+        parts: Iterable[Any] = [batch] if self._takes_batches() else batch
+        ids = _source_ids(batch) if self._has_ids else None
+        items = 0
+        try:
+            for i, part in enumerate(parts):
+                mine = {} if ids is None else {"source_id": ids if part is batch or np.ndim(ids) == 0 else int(ids[i])}
+                items += len(self.buffer.add(part, **mine))
+        except EpisodeError as error:
+            before: Any = [] if batch.index is None else np.flatnonzero(batch.index == error.episode)
+            if len(before) and before[0]:
+                self._lose_metadata(batch.take(slice(0, int(before[0]))))
+            raise
+        self._lose_metadata(batch)
         return items
 
     def lost(self) -> Mapping[str, str]:
@@ -76,6 +87,16 @@ class BufferSink(Sink):
         if self._cleared_on_abort:
             self.buffer.clear()
             self._cleared_on_abort = False
+
+    def _takes_batches(self) -> bool:
+        """Whether the buffer is one of this package, and not just one that has the same methods."""
+        from rlds2buf.buffers.buffer import Buffer
+        from rlds2buf.buffers.vectorized.cost_replay import CostReplay
+
+        return isinstance(self.buffer, Buffer | CostReplay)
+
+    def _lose_metadata(self, batch: EpisodeBatch) -> None:
+        _lose_metadata(batch, self._lost, kept={"source_id"} if self._has_ids else frozenset())
 
 
 class BufferFolderSink(Sink):
@@ -115,12 +136,21 @@ class BufferFolderSink(Sink):
         self.found = self._writer.found
         self._lost = dict(self._writer.notes.get("lost", {}))
 
-    def write(self, episode: Episode) -> int:
-        """Append an episode; its transitions are its items."""
+    def write_batch(self, batch: EpisodeBatch) -> int:
+        """Append episodes; their transitions are their items.
+
+        Raises:
+            SpecMismatch: one does not fit the spec, and its `episode` says which; those before it are written.
+            SinkError: they can't be written.
+        """
         assert self._writer is not None, "write before open"
-        items = self._writer.write(episode)
-        _lose_metadata(episode, self._lost)
-        return items
+        before = self._writer.episodes
+        try:
+            return self._writer.write(batch)
+        finally:
+            written = self._writer.episodes - before
+            if written:
+                _lose_metadata(batch if written == len(batch) else batch.take(slice(0, written)), self._lost)
 
     def lost(self) -> Mapping[str, str]:
         """The episodes' metadata, by their first names."""
@@ -151,6 +181,14 @@ class BufferFolderSink(Sink):
             writer.abort(keep=self._resume)
 
 
-def _lose_metadata(episode: Episode, lost: dict[str, str], kept: AbstractSet[str] = frozenset()) -> None:
-    for name in episode.metadata.keys() - _MARKS - kept:
+def _source_ids(batch: EpisodeBatch) -> Any:
+    """The ``source_id`` in the metadata of each episode ``[E]``, or the one that they share."""
+    shared, own = batch.rows.metadata.get("source_id"), batch.metadata
+    if isinstance(own, FactColumns):
+        return np.asarray(own.columns["source_id"]) if "source_id" in own.columns else shared
+    return shared if own is None else np.array([facts.get("source_id", shared) for facts in own])
+
+
+def _lose_metadata(batch: EpisodeBatch, lost: dict[str, str], kept: AbstractSet[str] = frozenset()) -> None:
+    for name in batch.fact_names - kept:
         lost.setdefault(f"metadata/{name}", "a buffer holds rows, and no facts of whole episodes")
