@@ -192,10 +192,12 @@ class D4rlHdf5Sink(SpooledSink):
         step = max(1, BLOCK_BYTES // max(1, sample.dtype.itemsize * int(np.prod(sample.shape[1:], dtype=np.int64))))
 
         def blocks(ahead: int) -> Iterator[np.ndarray]:
+            surplus = ends + np.arange(len(ends)) + ahead  # the spool has one row more of each episode
             for start in range(0, count, step):
-                rows = np.arange(start, min(start + step, count))
-                rows += np.searchsorted(ends, rows, "right") + ahead  # an episode's rows in the spool are one more
-                yield column.read(int(rows[0]), int(rows[-1]) + 1)[rows - rows[0]]
+                rows = np.array([start, min(start + step, count) - 1])
+                first, last = (rows + np.searchsorted(ends, rows, "right") + ahead).tolist()
+                low, high = np.searchsorted(surplus, [first, last])
+                yield np.delete(column.read(first, last + 1), surplus[low:high] - first, 0)
 
         file.rows("observations", (count, *sample.shape[1:]), sample.dtype, blocks(0))
         if self.options["next_observations"]:

@@ -15,7 +15,7 @@ from rlds2buf.codecs.tfrecord.frames import frame
 from rlds2buf.core import nest
 from rlds2buf.core.arguments import choice
 from rlds2buf.core.episode_batch import EpisodeBatch
-from rlds2buf.core.hashing import unit_interval
+from rlds2buf.core.hashing import unit_intervals_of
 from rlds2buf.core.records import Records
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SinkError, SpecMismatch
@@ -204,9 +204,9 @@ class RldsDirSink(Sink):
             return
         number = sum(map(len, self._spools.values()))
         numbers = number + np.arange(len(batch)) if batch.index is None else batch.index
-        chosen = np.array([self._split_of_number(number) for number in numbers.tolist()], object)
-        for split, spool in self._spools.items():
-            spool.append(records.take(np.flatnonzero(chosen == split)))
+        chosen = self._splits_of(numbers)
+        for i, spool in enumerate(self._spools.values()):
+            spool.append(records.take(np.flatnonzero(chosen == i)))
 
     def resumed(self) -> Mapping[str, Any] | None:
         """What the last checkpoint of the killed run was given."""
@@ -278,7 +278,7 @@ class RldsDirSink(Sink):
     def _expected_in(self, split: str) -> int | None:
         if self._expected is None or len(self._splits) == 1:
             return self._expected
-        return sum(self._split_of_number(number) == split for number in range(self._expected))
+        return int((self._splits_of(np.arange(self._expected)) == self._splits.index(split)).sum())
 
     def _look_at(self) -> int:
         """How many bytes are enough to guess how many shards there will be."""
@@ -299,8 +299,9 @@ class RldsDirSink(Sink):
             **({"records": self._layout.digest} if self._layout else {}),
         }
 
-    def _split_of_number(self, number: int) -> str:
-        return self._splits[unit_interval(self._seed, number) < self._val_fraction]
+    def _splits_of(self, numbers: np.ndarray) -> np.ndarray:
+        """Which split episodes belong to, by their numbers in the source."""
+        return (unit_intervals_of(self._seed, numbers) < self._val_fraction).astype(np.int64)
 
     def _note_formats(self, key: str, firsts: np.ndarray) -> None:
         """What the pictures are, by each episode's first row."""
