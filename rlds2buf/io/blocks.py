@@ -12,7 +12,7 @@ from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 from rlds2buf.errors import EpisodeError, SourceError, SpecMismatch
 
-__all__ = ["alike", "blocks_of", "in_parts", "joined", "row_bytes", "spans"]
+__all__ = ["alike", "blocks_of", "in_parts", "joined", "part_of", "row_bytes", "spans", "split"]
 
 _T = TypeVar("_T")
 
@@ -52,6 +52,9 @@ def blocks_of(
                 most = min(rows, bytes // row_bytes(item))
             parts.append(item)
             count += steps
+            if count >= most:  # so that one episode can be had without another
+                yield from _joined(parts)
+                parts, count = [], 0
     except SourceError:
         yield from _joined(parts)
         raise
@@ -114,6 +117,25 @@ def spans(ends: np.ndarray, start: int, stop: int | None, rows: int) -> Iterator
         upto = min(max(int(np.searchsorted(ends, before + rows, "right")), start + 1), stop)
         yield start, upto
         start = upto
+
+
+def part_of(item: EpisodeBatch | EpisodeError, number: int, start: int, stop: int | None) -> Any:
+    """What of an item, whose first episode is the `number`th of a stream, lies from ``start`` up to ``stop``.
+
+    Returns:
+        The item, a part of it, or None.
+    """
+    count = len(item) if isinstance(item, EpisodeBatch) else 1
+    low, high = max(0, start - number), count if stop is None else min(count, stop - number)
+    if low >= high:
+        return None
+    return item.take(slice(low, high)) if isinstance(item, EpisodeBatch) else item
+
+
+def split(batch: EpisodeBatch, rows: int) -> Iterator[EpisodeBatch]:
+    """Its episodes in batches of at most so many rows."""
+    for first, upto in spans(batch.ends + 1, 0, None, rows):
+        yield batch.take(slice(first, upto))
 
 
 def in_parts(read: Callable[[int, int], _T], start: int, stop: int) -> Iterator[_T]:

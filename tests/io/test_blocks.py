@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2buf import Episode, EpisodeBatch, EpisodeError, SpecMismatch
-from rlds2buf.io.blocks import blocks_of, joined
+from rlds2buf import Episode, EpisodeBatch, EpisodeError, SourceError, SpecMismatch
+from rlds2buf.io.blocks import blocks_of, in_parts, joined, part_of, split
 from tests.contracts.source import assert_same_episode
 from tests.io.made_episodes import LAYOUTS, episodes, made
 
@@ -71,3 +73,45 @@ def test_a_single_episode_is_not_copied() -> None:
     episode = Episode(observation=np.zeros(20), index=3)
     (block,) = blocks_of([episode])
     assert isinstance(block, EpisodeBatch) and block.rows is episode and next(iter(block)).index == 3
+
+
+def test_a_full_block_does_not_wait_for_the_next_episode() -> None:
+    asked = []
+
+    def reading() -> Iterator[Episode]:
+        for index in range(5):
+            asked.append(index)
+            yield Episode(observation=np.zeros(4), index=index)
+
+    blocks = blocks_of(reading(), rows=8)
+    next(blocks)
+    assert asked == [0, 1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=20), rows=st.integers(1, 20), data=st.data())
+def test_parts_of_batches(lengths: list[int], rows: int, data: st.DataObject) -> None:
+    batch = EpisodeBatch.of([Episode(observation=np.arange(n), index=i) for i, n in enumerate(lengths)])
+    pieces = list(split(batch, rows))
+    assert [len(episode) for piece in pieces for episode in piece] == lengths
+    assert all(len(piece) == 1 or piece.num_steps <= rows for piece in pieces)
+    for one, other in pairwise(pieces):
+        assert one.num_steps + len(next(iter(other))) > rows
+    number = data.draw(st.integers(0, 5), "number")
+    start, stop = data.draw(st.integers(0, 30), "start"), data.draw(st.none() | st.integers(0, 30), "stop")
+    part = part_of(batch, number, start, stop)
+    wanted = [i for i in range(len(lengths)) if start <= i + number < (99 if stop is None else stop)]
+    assert ([] if part is None else part.index.tolist()) == wanted
+
+
+def test_in_parts_up_to_what_cannot_be_read() -> None:
+    def read(start: int, stop: int) -> list[int]:
+        if start <= 11 < stop:
+            raise SourceError("damaged")
+        return list(range(start, stop))
+
+    found: list[int] = []
+    with pytest.raises(SourceError, match="damaged"):
+        for part in in_parts(read, 3, 40):
+            found += part
+    assert found == list(range(3, 11))

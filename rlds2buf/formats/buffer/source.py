@@ -25,7 +25,7 @@ from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget, Tally
 from rlds2buf.core.episode import Episode
-from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.episode_batch import EpisodeBatch, FactColumns
 from rlds2buf.core.fields import DATA_FIELDS
 from rlds2buf.core.ragged import unpack_rows
 from rlds2buf.core.row_flags import (
@@ -222,7 +222,7 @@ class BufferDirSource(Source):
             metadata = None
             if store.source is not None:
                 ids = self._rows(store.source, first, last)[edges[:-1] - first]
-                metadata = [{"source_id": number} for number in ids.tolist()]
+                metadata = FactColumns({"source_id": ids.tolist()}, len(ids))
             rows = Episode(
                 **parts,
                 is_first=(flags & IS_FIRST) != 0,

@@ -12,6 +12,7 @@ from rlds2buf.codecs.hdf5.rows import LibraryRows, RawRows, rows_of
 from rlds2buf.core import nest
 from rlds2buf.formats.d4rl.layout import Layout
 from rlds2buf.io.cuts import Cuts
+from rlds2buf.io.padding import FinalRows
 
 __all__ = ["BlockReader"]
 
@@ -51,17 +52,10 @@ class BlockReader:
         """
         self._claim(start, stop)
         cuts = self._cuts
-        rows, added = cuts.rows[start:stop], cuts.added[start:stop]
-        lengths = rows + added
-        uppers = np.cumsum(lengths)
-        lowers = uppers - lengths
-        count, total = int(rows.sum()), int(uppers[-1])
+        rows = cuts.rows[start:stop]
+        final = FinalRows(rows, cuts.added[start:stop])
+        count, total = final.count, final.total
         first, last = int(cuts.first[start]), cuts.first[start:stop] + rows - 1
-        # Where in the rows as they lie in the file each row is found; the final ones are put behind them.
-        place = np.arange(total)
-        place -= np.repeat(np.cumsum(added) - added, lengths)
-        final = uppers[added > 0] - 1
-        place[final] = np.arange(count, total)
 
         def load(reader: LibraryRows | RawRows, following: LibraryRows | RawRows | None = None) -> np.ndarray:
             if count == total:
@@ -71,16 +65,16 @@ class BlockReader:
             column = self._room(total, reader)
             reader.fill(column[:count], first)
             column[count:] = following.at(last) if following is not None else b"" if column.dtype == object else 0
-            return column.take(place, axis=0)
+            return final.spread(column)
 
         fields = {name: child for name, child in self._fields.items() if name != "observation"}
         columns: dict[str, Any] = nest.map_structure(load, fields)
         following = [self._following] if self._layout.following is not None else []
         columns["observation"] = nest.map_structure(load, self._fields["observation"], *following)
         if self._shift:
-            columns["reward"] = _shifted(columns["reward"], np.repeat(lowers + rows, lengths), self._shift)
-        columns.update(_flags(total, lowers, uppers - 1, cuts.terminated[start:stop]))
-        return columns, lowers
+            columns["reward"] = _shifted(columns["reward"], np.repeat(final.starts + rows, final.lengths), self._shift)
+        columns.update(final.flags(cuts.terminated[start:stop]))
+        return columns, final.starts
 
     def _room(self, rows: int, reader: LibraryRows | RawRows) -> np.ndarray:
         """An array for so many rows, in the same memory each time: that is in the processor's cache already."""
@@ -99,18 +93,6 @@ class BlockReader:
         self._file.new_record()
         for _, column in nest.flatten(self._layout.fields):
             self._file.claim(column.dataset, rows)
-
-
-def _flags(total: int, first: np.ndarray, last: np.ndarray, terminated: np.ndarray) -> dict[str, np.ndarray]:
-    """Flags and discounts ``[total]`` of a block; a terminated episode has at least two rows."""
-    flags = {name: np.zeros(total, np.bool_) for name in ("is_first", "is_last", "is_terminal")}
-    flags["is_first"][first] = True
-    flags["is_last"][last] = True
-    flags["is_terminal"][last[terminated]] = True
-    discount = np.ones(total, np.float32)
-    discount[last[terminated]] = 0
-    discount[last[terminated] - 1] = 0
-    return {**flags, "discount": discount}
 
 
 def _shifted(reward: np.ndarray, stops: np.ndarray, by: int) -> np.ndarray:

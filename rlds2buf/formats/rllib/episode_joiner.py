@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,10 +11,11 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch, FactColumns
 from rlds2buf.core.row_flags import OPEN_TAIL, PLACEHOLDER_FINAL_ROW
 from rlds2buf.errors import EpisodeError, SourceFormatError, SpecMismatch
 from rlds2buf.formats.rllib.columns import NAMES, rows_in
-from rlds2buf.io.padding import padded
+from rlds2buf.io.padding import FinalRows, padded
 
 __all__ = ["EpisodeJoiner", "FLAGS"]
 
@@ -57,8 +59,8 @@ class EpisodeJoiner:
         self._dtypes: dict[nest.Path, np.dtype] = {}
         self.index = 0
 
-    def add(self, columns: Mapping[str, nest.Nest], where: str) -> Iterator[Episode | EpisodeError]:
-        """Take one batch; yield the episodes that it ends.
+    def add(self, columns: Mapping[str, nest.Nest], where: str) -> Iterator[Episode | EpisodeBatch | EpisodeError]:
+        """Take one batch; yield the episodes that it ends, those that it has whole together.
 
         Raises:
             SourceFormatError: it lacks a column that is needed, or one that cuts episodes is malformed.
@@ -71,18 +73,88 @@ class EpisodeJoiner:
                 raise SourceFormatError(f"{where}: no column {name!r}; there are {', '.join(sorted(columns))}")
         ended = self._ended(columns, where)
         t = _numbers(columns, "t", where)
-        names = [_names(columns, name, where) for name in NAMES if name in columns and name != "unroll_id"]
+        names = [_names(columns, name, where) for name in _key_names(columns)]
         edges = _edges(rows, ended, t, names)
-        for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            part = nest.map_structure(lambda column, a=start, b=stop: column[a:b], dict(columns))
-            key = tuple(column[start] for column in names)
-            first = None if t is None else int(t[start])
-            yield from self._take(key, part, first, bool(ended[stop - 1]), where)
+        keys = list(zip(*(column[edges[:-1]].tolist() for column in names), strict=True)) or [()] * (len(edges) - 1)
+        closed = ended[edges[1:] - 1].tolist()
+        for is_whole, run in itertools.groupby(enumerate(self._whole(keys, closed)), lambda piece: piece[1]):
+            numbers = [number for number, _ in run]
+            own = slice(numbers[0], numbers[-1] + 1)
+            cuts = edges[own.start : own.stop + 1]
+            block = self._block(dict(columns), cuts, keys[own], t, where) if is_whole and len(numbers) > 1 else None
+            if block is not None:
+                yield block
+                continue
+            for number, start, stop in zip(numbers, cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+                part = nest.map_structure(lambda column, a=start, b=stop: column[a:b], dict(columns))
+                first = None if t is None else int(t[start])
+                yield from self._take(keys[number], part, first, closed[number], where)
 
     def finish(self) -> Iterator[Episode | EpisodeError]:
         """Yield what is still open."""
         for key in list(self._open):
             yield self._built(self._open.pop(key))
+
+    def _whole(self, keys: list[tuple[Any, ...]], closed: list[bool]) -> list[bool]:
+        """Which pieces of a batch are episodes: they end, and nothing of their key was left open before."""
+        is_open = dict.fromkeys(self._open, True)
+        whole = []
+        for key, is_closed in zip(keys, closed, strict=True):
+            whole.append(is_closed and not is_open.get(key, False))
+            is_open[key] = not is_closed
+        return whole
+
+    def _block(
+        self,
+        columns: dict[str, nest.Nest],
+        edges: np.ndarray,
+        keys: list[tuple[Any, ...]],
+        t: np.ndarray | None,
+        where: str,
+    ) -> EpisodeBatch | None:
+        """Whole episodes, which lie between `edges`, as a batch; None where something is wrong with the columns."""
+        first, last = edges[:-1] - edges[0], edges[1:] - 1 - edges[0]
+        columns = nest.map_structure(lambda column: column[edges[0] : edges[-1]], columns)
+        reward, after = columns["rewards"], columns.get("new_obs")
+        if not _is_reward(reward) or (after is not None and not _alike(after, columns["obs"])):
+            return None
+        first_t = np.zeros(len(first), np.int64) if t is None else t[edges[:-1]].astype(np.int64)
+        terminal = self._terminals(columns, last, first_t + np.diff(edges))
+        final = FinalRows(np.diff(edges), terminal if after is None else np.ones(len(first)))
+        if after is None:
+            observation = nest.map_structure(final.padded, columns["obs"])
+        else:
+            observation = nest.map_structure(
+                lambda column, beside: final.spread(np.concatenate([column, beside[last]])), columns["obs"], after
+            )
+        extras = {name: column for name, column in columns.items() if name not in (*_OWN, *_BOOKKEEPING)}
+        flags: dict[str, Any] = final.flags(terminal)
+        rows = Episode(
+            observation=observation,
+            action=nest.map_structure(final.padded, columns["actions"]),
+            reward=final.padded(_as_float(reward)),
+            extras=nest.map_structure(final.padded, extras),
+            **flags,
+            source=where,
+            index=self.index,
+        )
+        self.index += len(first)
+        told = dict(zip(_key_names(columns), map(list, zip(*keys, strict=True)), strict=True))
+        facts: Any = FactColumns(told, len(keys))
+        if first_t.any():
+            facts = [{**own, "first_t": t} if t else own for own, t in zip(facts, first_t.tolist(), strict=True)]
+        placeholder = terminal if after is None and terminal.any() else None
+        return EpisodeBatch(rows, final.starts, placeholder, metadata=facts)
+
+    def _terminals(self, columns: dict[str, nest.Nest], last: np.ndarray, upto: np.ndarray) -> np.ndarray:
+        """``[E] bool``: whether the row that the `last` one leads to is terminal; see :meth:`_end`."""
+        if "terminateds" in columns or "truncateds" in columns:
+            flag = columns.get("terminateds")
+            return np.zeros(len(last), np.bool_) if flag is None else flag[last].astype(np.bool_)
+        done = columns["dones"][last].astype(np.bool_)
+        if self._dones != "terminated":
+            return np.zeros_like(done)
+        return done if self._limit is None else done & (upto < self._limit)
 
     def _take(
         self, key: tuple[Any, ...], part: dict[str, nest.Nest], first: int | None, ended: bool, where: str
@@ -130,7 +202,11 @@ class EpisodeJoiner:
         if not last:
             metadata[OPEN_TAIL] = True
         fields = {field: columns[name] for name, field in _OWN.items()}
-        fields["reward"] = self._as_float(fields["reward"], piece, index)
+        if not _is_reward(fields["reward"]):
+            raise SpecMismatch(
+                "rewards should hold one number a step", source=piece.where, episode=index, path="reward", rule="spec"
+            )
+        fields["reward"] = _as_float(fields["reward"])
         after = columns.get("new_obs")
         if after is not None:
             final = nest.map_structure(lambda column: column[-1:], after)
@@ -170,12 +246,13 @@ class EpisodeJoiner:
         in_time = self._limit is None or piece.first_t + rows < self._limit
         return done and self._dones == "terminated" and in_time, done
 
-    def _as_float(self, column: Any, piece: _Piece, index: int) -> np.ndarray:
-        if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind not in "biuf":
-            raise SpecMismatch(
-                "rewards should hold one number a step", source=piece.where, episode=index, path="reward", rule="spec"
-            )
-        return column if column.dtype.kind == "f" else column.astype(np.float64)
+
+def _is_reward(column: Any) -> bool:
+    return isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind in "biuf"
+
+
+def _as_float(column: np.ndarray) -> np.ndarray:
+    return column if column.dtype.kind == "f" else column.astype(np.float64)
 
 
 def _edges(rows: int, ended: np.ndarray, t: np.ndarray | None, names: list[np.ndarray]) -> np.ndarray:
@@ -218,12 +295,14 @@ def _alike(one: nest.Nest, other: nest.Nest) -> bool:
 
 
 def _metadata(columns: dict[str, nest.Nest], piece: _Piece) -> dict[str, Any]:
-    held = [name for name in NAMES if name in columns and name != "unroll_id"]
-    values = {
-        name: value.item() if isinstance(value, np.generic) else value
-        for name, value in zip(held, piece.key, strict=True)
-    }
-    return values | ({"first_t": piece.first_t} if piece.first_t else {})
+    return dict(zip(_key_names(columns), piece.key, strict=True)) | (
+        {"first_t": piece.first_t} if piece.first_t else {}
+    )
+
+
+def _key_names(columns: Mapping[str, nest.Nest]) -> list[str]:
+    """The columns that say which episode a row is of, and whose."""
+    return [name for name in NAMES if name in columns and name != "unroll_id"]
 
 
 def _longer(column: np.ndarray) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import glob
-import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +15,14 @@ from rlds2buf.core import nest
 from rlds2buf.core.arguments import choice
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec, spec_of
 from rlds2buf.errors import EpisodeError, SourceError, SourceFormatError, SourceNotFound, SpecMismatch
 from rlds2buf.files.fingerprint import fingerprint_files
 from rlds2buf.formats.rllib.episode_joiner import FLAGS, EpisodeJoiner
 from rlds2buf.formats.rllib.json_layout import json_batches
 from rlds2buf.formats.rllib.parquet_layout import parquet_batches
+from rlds2buf.io.blocks import part_of, row_bytes, split
 from rlds2buf.io.source import Source
 
 __all__ = ["RllibSource"]
@@ -107,13 +108,25 @@ class RllibSource(Source):
         for found in self._episodes():
             if isinstance(found, EpisodeError):
                 raise found
-            return spec_of(found)
+            return spec_of(found.rows if isinstance(found, EpisodeBatch) else found)
         raise SourceFormatError(f"{self.name}: no episodes")
 
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
-        spec = self.spec
-        for found in itertools.islice(self._episodes(), start, stop):
-            yield _fitted(found, spec) if isinstance(found, Episode) else found
+    def read_batches(
+        self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
+        """See :meth:`Source.read_batches`; a batch is of one place in the files, which its `source` names."""
+        number, spec = 0, self.spec
+        for item in self._episodes():
+            found = EpisodeBatch.of_one(item) if isinstance(item, Episode) else item
+            part = part_of(found, number, start, stop)
+            number += len(found) if isinstance(found, EpisodeBatch) else 1
+            if isinstance(part, EpisodeBatch):
+                for block in split(part, min(rows, bytes // row_bytes(part))):
+                    yield from _fitted(block, spec)
+            elif part is not None:
+                yield part
+            if stop is not None and number >= stop:
+                return
 
     def details(self) -> dict[str, Any]:
         ends = [name for name in FLAGS if name in self._columns]
@@ -162,14 +175,14 @@ class RllibSource(Source):
     def _joiner(self) -> EpisodeJoiner:
         return EpisodeJoiner(dones=self._dones, max_episode_steps=self._limit, source=self.name)
 
-    def _episodes(self) -> Iterator[Episode | EpisodeError]:
+    def _episodes(self) -> Iterator[Episode | EpisodeBatch | EpisodeError]:
         joiner = self._joiner()
         for where, columns in self._batches():
             yield from joiner.add(columns, where)
         yield from joiner.finish()
 
 
-def _fitted(episode: Episode, spec: StepSpec) -> Episode | EpisodeError:
+def _fitted(batch: EpisodeBatch, spec: StepSpec) -> Iterator[EpisodeBatch | EpisodeError]:
     """With the dtypes of the first episode, where JSON wrote whole numbers as integers in one of them."""
 
     def cast(column: Any, want: Any) -> Any:
@@ -178,23 +191,34 @@ def _fitted(episode: Episode, spec: StepSpec) -> Episode | EpisodeError:
         is_safe = column.dtype.kind in "biu" and want.dtype.kind in "iuf" and column.dtype != np.bool_
         return column.astype(want.dtype) if is_safe else column
 
+    rows = batch.rows
+    error: EpisodeError
     try:
         data = {
-            name: nest.map_structure(cast, getattr(episode, name), getattr(spec, name))
+            name: nest.map_structure(cast, getattr(rows, name), getattr(spec, name))
             for name in ("observation", "action", "reward", "extras")
         }
-        fitted = episode.replace(**data)
+        fitted = rows.replace(**data)
         spec.check(fitted)
-    except SpecMismatch as error:
-        return error
+    except SpecMismatch as cause:
+        error = cause
     except (KeyError, IndexError, TypeError) as cause:
-        return SpecMismatch(
+        error = SpecMismatch(
             f"its fields are not those of the first episode ({cause})",
-            source=episode.source,
-            episode=episode.index,
+            source=rows.source,
+            episode=None if batch.index is None else int(batch.index[0]),
             rule="spec",
         )
-    return fitted
+    else:
+        yield EpisodeBatch(
+            fitted, batch.starts, batch.placeholder, index=batch.index, metadata=batch.metadata, derived=batch.derived
+        )
+        return
+    if len(batch) == 1:
+        yield error
+    else:
+        for episode in batch:
+            yield from _fitted(EpisodeBatch.of_one(episode), spec)
 
 
 def _find_files(path: Path) -> list[Path]:

@@ -17,10 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2buf import Episode, SourceFormatError, SourceNotFound, SpecMismatch, open_source, transitions
+from rlds2buf import Episode, EpisodeBatch, SourceFormatError, SourceNotFound, SpecMismatch, open_source, transitions
 from rlds2buf.errors import Rlds2bufError
+from rlds2buf.formats.rllib.episode_joiner import EpisodeJoiner
 from rlds2buf.formats.rllib.source import RllibSource
-from tests.contracts.source import MakeSource, SourceContract
+from tests.contracts.source import MakeSource, SourceContract, assert_same_episode
 from tests.data import DATA, RLLIB
 from tests.reference.msgpack import pack
 
@@ -503,3 +504,44 @@ def test_columns_that_are_none(name: str, value: Any, said: str, tmp_path: Path)
     path.write_text(json.dumps(columns) + "\n")
     with pytest.raises((SourceFormatError, SpecMismatch), match=said):
         list(open_source(path))
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_whole_episodes_together_are_what_each_is_alone(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Episodes that a batch holds whole are made at once; here each is made alone, too."""
+    sizes = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=12), "sizes")
+    end = data.draw(st.sampled_from(["dones", "terminateds", "truncateds"]), "end")
+    without = set(
+        data.draw(st.lists(st.sampled_from(["new_obs", "eps_id", "t", "agent_index"]), max_size=3), "without")
+    )
+    ids = data.draw(st.lists(st.integers(0, 3), min_size=len(sizes), max_size=len(sizes)), "ids")
+    firsts = data.draw(st.lists(st.integers(0, 1), min_size=len(sizes), max_size=len(sizes)), "first t")
+    rows = [
+        {key: value for key, value in row.items() if key not in without}
+        for i, n, first in zip(ids, sizes, firsts, strict=True)
+        for row in steps(i, n + first, first=first, end=end, note=f"{i}")
+    ]
+    cuts = data.draw(st.lists(st.integers(1, len(rows)), max_size=4), "cuts")
+    kind = data.draw(st.sampled_from(KINDS), "kind")
+    folder = write(tmp_path_factory.mktemp("out"), kind, [rows], cuts)
+    options: Any = {
+        "dones": data.draw(st.sampled_from(["terminated", "truncated"]), "dones"),
+        "max_episode_steps": data.draw(st.sampled_from([None, 4]), "limit"),
+    }
+    limit = data.draw(st.sampled_from([1, 7, 1 << 14]), "rows")
+    start, stop = data.draw(st.integers(0, 5), "start"), data.draw(st.none() | st.integers(0, 12), "stop")
+    found: list[Any] = []
+    for item in RllibSource(folder, **options).read_batches(start, stop, rows=limit):
+        assert not isinstance(item, EpisodeBatch) or len(item) == 1 or item.num_steps <= limit
+        found.extend(item if isinstance(item, EpisodeBatch) else [item])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EpisodeJoiner, "_whole", lambda self, keys, closed: [False] * len(keys))
+        alone = list(RllibSource(folder, **options).read())
+    for one, other in zip(found, alone[start:stop], strict=True):
+        assert isinstance(other, Episode)
+        assert_same_episode(one, other)
+        assert (one.source, one.index, one.metadata) == (other.source, other.index, other.metadata)
+        assert [type(value) for value in one.metadata.values()] == [type(value) for value in other.metadata.values()]
