@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,22 @@ from rlds2buf.errors import (
     SourceNotFound,
 )
 
-__all__ = ["EXTERNAL", "Hdf5File", "check_names", "describe_value", "is_dataset", "is_group", "open_hdf5"]
+__all__ = [
+    "EXTERNAL",
+    "H5PY_RAISES",
+    "Hdf5File",
+    "as_numpy",
+    "check_names",
+    "describe_value",
+    "is_dataset",
+    "is_group",
+    "open_hdf5",
+]
 
 EXTERNAL = ("refuse", "allow")
 """What becomes of data that a file has elsewhere, outside of its folder."""
 
-_H5PY_RAISES = (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+H5PY_RAISES = (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 """A flipped byte in the file's own structure comes out as nearly anything."""
 
 _MOST_COMPRESSION = 10_000
@@ -80,7 +91,7 @@ def open_hdf5(path: Path, *, budget: Budget = BUDGET, external: str = "refuse") 
             yield Hdf5File(file, path, budget, is_free=external == "allow")
         except Rlds2bufError:
             raise
-        except _H5PY_RAISES as cause:
+        except H5PY_RAISES as cause:
             raise SourceFormatError(
                 f"{path}: the file is damaged ({type(cause).__name__}: {what_is_said(cause)})"
             ) from cause
@@ -108,7 +119,7 @@ class Hdf5File:
         self._is_free = is_free
         self._folders = {os.path.realpath(path.parent), os.path.dirname(os.path.realpath(path))}
         self._descriptor = int(file.id.get_vfd_handle()) if file.driver == "sec2" else None
-        self._size = self._length()
+        self.size = self._length()
         self._others: dict[str, int] = {}
         self.new_record()
 
@@ -245,7 +256,7 @@ class Hdf5File:
         most = _MOST_COMPRESSION if kept.get_nfilters() else 1
         is_elsewhere = kept.get_external_count() or dataset.is_virtual
         size = dataset.size * dataset.dtype.itemsize
-        if not is_elsewhere and size <= min(self._size * most + _SLACK, self.budget.max_bytes):
+        if not is_elsewhere and size <= min(self.size * most + _SLACK, self.budget.max_bytes):
             return
         claim = f"{self.path}: {dataset.name} claims {dataset.dtype}{list(dataset.shape)}"
         if is_elsewhere:
@@ -254,7 +265,7 @@ class Hdf5File:
                 raise SourceFormatError(f"{claim}, more than the {stored:,} bytes that its files hold")
             self.budget.check_bytes(size - stored * _MOST_COMPRESSION, f"{claim}, which")
             return
-        if size > self._size * most + _SLACK:
+        if size > self.size * most + _SLACK:
             held = os.path.getsize(dataset.file.filename)  # another one, if a link leads there
             if size > held * most + _SLACK:
                 raise SourceFormatError(f"{claim}, more than the file of {held:,} bytes can hold")
@@ -399,6 +410,46 @@ class Hdf5File:
             raise SourceFormatError(f"{self.path}: {dataset.name} is cut short; did the file change?")
         return self._descriptor, int(offset)
 
+    # -- without the library --------------------------------------------------------------------
+
+    @functools.cached_property
+    def is_flat(self) -> bool:
+        """Whether addresses in it are plain offsets of eight bytes, for :meth:`raw`."""
+        if self._descriptor is None or not hasattr(os, "preadv"):
+            return False
+        made = self.root.id.get_create_plist()
+        return bool(made.get_userblock() == 0 and made.get_sizes() == (8, 8))
+
+    def addresses(self, names: Iterable[str]) -> np.ndarray:
+        """``[N] int64``: where the headers of things at the top lie; -1 for those that are there by a link, or not."""
+        links = self.root.id.links
+        out = []
+        for name in names:
+            try:
+                info = links.get_info(name.encode())
+            except KeyError:
+                out.append(-1)
+                continue
+            out.append(int(info.u) if info.type == _HARD else -1)
+        return np.array(out, np.int64)
+
+    def raw(self, start: int, size: int) -> np.ndarray:
+        """``[n] uint8``: so many bytes of the file, or as many as there are.
+
+        Raises:
+            SourceFormatError: the file became shorter.
+        """
+        assert self._descriptor is not None
+        out = np.empty(max(0, min(size, self.size - start)), np.uint8)
+        left = memoryview(out.data)
+        while left:
+            count = os.preadv(self._descriptor, [left], start + len(out) - len(left))
+            if not count:
+                break
+            left = left[count:]
+        self.require_whole()
+        return out
+
     def _values(self, dataset: Any, rows: slice | None) -> Any:
         with self._reading(dataset, rows):
             if dataset.dtype.kind == "O" and dataset.shape:
@@ -415,29 +466,33 @@ class Hdf5File:
             raise SourceFormatError(
                 f"{self.path}: {dataset.name}{part} can't be read ({what_is_said(cause)})"
             ) from cause
-        self._require_whole()
+        self.require_whole()
 
     def _strings(self, dataset: Any, rows: slice) -> np.ndarray:
         """Values of any length, some at a time: many may be one and the same in the file."""
         width = max(1, dataset.size // max(1, dataset.shape[0]))
-        most = max(_LEAST_STRINGS, self.budget.max_bytes // max(1, self._size))
+        most = max(_LEAST_STRINGS, self.budget.max_bytes // max(1, self.size))
         step = max(1, most // width)
         parts = []
         taken = 0
         for start in range(rows.start, max(rows.stop, rows.start + 1), step):
             part = dataset[start : min(start + step, rows.stop)]
             taken += sum(getattr(value, "nbytes", 0) or len(value) for value in part.reshape(-1))
-            if taken > self._size:
+            if taken > self.size:
                 self.budget.check_bytes(taken, f"{self.path}: {dataset.name}")
             parts.append(part)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _require_whole(self) -> None:
-        """Refuse what was read if a file has become shorter: the library reads zeros there."""
+    def require_whole(self) -> None:
+        """Refuse what was read if a file has become shorter: the library reads zeros there.
+
+        Raises:
+            SourceFormatError: it has.
+        """
         now = self._length()
-        if now < self._size:
+        if now < self.size:
             raise SourceFormatError(
-                f"{self.path}: became shorter while it was read, from {self._size:,} bytes to {now:,}"
+                f"{self.path}: became shorter while it was read, from {self.size:,} bytes to {now:,}"
             )
         for name, size in self._others.items():
             if not os.path.isfile(name) or os.path.getsize(name) < size:
@@ -479,6 +534,18 @@ def _is_elsewhere(dataset: Any) -> bool:
     return bool(dataset.external or dataset.is_virtual)
 
 
+def as_numpy(stored: Any, dtype: np.dtype) -> bool:
+    """Whether values of an HDF5 type lie in the file with just the bytes that NumPy has for them.
+
+    Args:
+        stored: the ``h5py.h5t.TypeID``.
+        dtype: what the library says it is.
+    """
+    import h5py
+
+    return dtype.kind in "biufcS" and bool(stored.equal(h5py.h5t.py_create(dtype)))
+
+
 def _is_plain(dataset: Any, file: Any) -> bool:
     """Whether a dataset is one run of numbers in just this file, of just the bytes that NumPy has for them."""
     import h5py
@@ -487,7 +554,7 @@ def _is_plain(dataset: Any, file: Any) -> bool:
     if not contiguous or dataset.dtype.kind not in "iuf" or not dataset.dtype.isnative:
         return False
     layout = dataset.id.get_create_plist().get_layout()
-    same_bytes = dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype))
+    same_bytes = as_numpy(dataset.id.get_type(), dataset.dtype)
     return bool(layout == h5py.h5d.CONTIGUOUS and same_bytes and _place(dataset)[0] == _place(file)[0])
 
 

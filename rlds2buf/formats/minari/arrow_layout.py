@@ -28,7 +28,7 @@ from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceError, SourceFormatError, SpecMismatch
-from rlds2buf.formats.minari.episode import EpisodeParts
+from rlds2buf.formats.minari.episode import BatchParts, EpisodeParts
 
 __all__ = ["LAYOUTS", "ArrowEpisodes", "read_json"]
 
@@ -90,6 +90,11 @@ class ArrowEpisodes:
             except SourceFormatError as cause:
                 found = SpecMismatch(f"{name}: {cause}", rule="spec")
             yield found
+
+    def read_batches(
+        self, start: int, stop: int, rows: int, bytes: int, prove: Any
+    ) -> Iterator[BatchParts | EpisodeParts | SpecMismatch]:
+        yield from self.read(start, stop)
 
     def _parts(self, name: str, tables: list[Any], metadata: dict[str, Any]) -> EpisodeParts:
         held = set.intersection(*({*column_names(table)} for table in tables))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,14 @@ from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget, Tally
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.row_flags import OPEN_TAIL
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import EpisodeError, SpecMismatch
 from rlds2buf.formats.minari.spaces import is_image
 from rlds2buf.io.padding import padded
 
-__all__ = ["EpisodeParts", "build_episode"]
+__all__ = ["BatchParts", "EpisodeParts", "build_batch", "build_episode", "is_same"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +49,113 @@ class EpisodeParts:
     truncations: Any
     infos: nest.Nest
     metadata: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchParts:
+    """What a file holds of E episodes of one layout, whose lengths are as they should be, in M rows together.
+
+    An episode of T steps has T + 1 rows; what it has T of, has anything in the last one.
+
+    Attributes:
+        index: ``[E] int64``, their numbers.
+        lengths: ``[E] int64``, T + 1.
+        observations, actions: nests of arrays ``[M, ...]``, pictures as they are to be.
+        rewards, terminations, truncations: ``[M]``.
+        infos: dict of nests of arrays ``[M, ...]``.
+        short: the paths of those infos that have T values.
+        facts: the metadata of each, single infos included.
+    """
+
+    index: np.ndarray
+    lengths: np.ndarray
+    observations: nest.Nest
+    actions: nest.Nest
+    rewards: np.ndarray
+    terminations: np.ndarray
+    truncations: np.ndarray
+    infos: dict[str, nest.Nest]
+    short: Collection[nest.Path]
+    facts: Sequence[Mapping[str, Any]]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+def build_batch(parts: BatchParts, source: str) -> EpisodeBatch:
+    """As :func:`build_episode` makes each of them; the columns become the batch's own."""
+    stops = np.cumsum(parts.lengths)
+    starts, ends = stops - parts.lengths, stops - 1
+
+    def padded(column: np.ndarray) -> np.ndarray:
+        column[ends] = b"" if column.dtype == object else 0
+        return column
+
+    ended, cut = (_one_row_on(column, starts) for column in (parts.terminations, parts.truncations))
+    is_last = ended | cut
+    facts = _with_open_tails(parts.facts, ~is_last[ends])
+    is_last[ends] = True
+    is_first = np.zeros(len(is_last), np.bool_)
+    is_first[starts] = True
+    discount = np.ones(len(is_last), np.float32)
+    discount[ended] = 0
+    discount[:-1][ended[1:]] = 0
+    for path in parts.short:
+        padded(nest.get(parts.infos, path))
+    return EpisodeBatch(
+        Episode(
+            observation=parts.observations,
+            action=nest.map_structure(padded, parts.actions),
+            reward=padded(parts.rewards),
+            discount=discount,
+            is_first=is_first,
+            is_last=is_last,
+            is_terminal=ended,
+            extras={"infos": parts.infos} if parts.infos else {},
+            source=source,
+            index=int(parts.index[0]),
+        ),
+        starts,
+        index=parts.index,
+        metadata=facts,
+    )
+
+
+def _one_row_on(flags: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """``[M] bool``: the flags of steps, at the rows that they led to."""
+    out = np.empty(len(flags), np.bool_)
+    out[1:] = flags[:-1]
+    out[starts] = False
+    return out
+
+
+def _with_open_tails(facts: Sequence[Mapping[str, Any]], open_tail: np.ndarray) -> Sequence[Mapping[str, Any]]:
+    if not open_tail.any():
+        return facts
+    return [{**own, OPEN_TAIL: True} if tail else own for own, tail in zip(facts, open_tail.tolist(), strict=True)]
+
+
+def is_same(one: Episode | EpisodeError, other: Episode) -> bool:
+    """Whether both are one and the same, down to types and bits."""
+    if not isinstance(one, Episode) or one.derived != other.derived:
+        return False
+    columns, others = ([*episode.flatten(), ((), episode.metadata)] for episode in (one, other))
+    return len(columns) == len(others) and all(
+        path == path_ and _same_value(column, column_)
+        for (path, column), (path_, column_) in zip(columns, others, strict=True)
+    )
+
+
+def _same_value(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(_same_value(one[key], other[key]) for key in one)
+    if isinstance(one, np.ndarray):
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        return bool(one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes())
+    return bool(one == other or (one != one and other != other))
 
 
 def build_episode(

@@ -17,21 +17,17 @@ import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from rlds2buf.codecs.hdf5.reading import Hdf5File, is_group, open_hdf5
-from rlds2buf.codecs.hdf5.rows import native_dtype
-from rlds2buf.core import nest
+from rlds2buf.codecs.hdf5.reading import Hdf5File, open_hdf5
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.errors import SourceFormatError, SourceNotFound, SpecMismatch
-from rlds2buf.formats.minari.episode import EpisodeParts
+from rlds2buf.formats.minari.episode import BatchParts, EpisodeParts
+from rlds2buf.formats.minari.hdf5_group import read_group
+from rlds2buf.formats.minari.hdf5_groups import Groups, Proof
 
 __all__ = ["Hdf5Episodes"]
 
 _EPISODE = re.compile(r"episode_(\d+)")
-_PART = re.compile(r"_index_(\d+)")
 
 
 class Hdf5Episodes:
@@ -67,71 +63,41 @@ class Hdf5Episodes:
             self.ignored = sorted(set(file) - set(self.names))
 
     def read(self, start: int, stop: int) -> Iterator[EpisodeParts | SpecMismatch]:
-        """Yield the parts of these episodes.
+        """Yield the parts of these episodes, one by one.
 
         Raises:
             SourceFormatError: the file is damaged.
         """
         with self._open() as file:
-            for name in self.names[start:stop]:
-                group = file.get(name)
-                if group is None:
-                    raise SourceFormatError(f"{self.path}: {name} is gone; did the file change?")
-                file.new_record()
-                yield self._parts(file, name, group)
+            for number in range(start, min(stop, len(self.names))):
+                yield self._read(file, number)
 
-    def _parts(self, file: Hdf5File, name: str, group: Any) -> EpisodeParts | SpecMismatch:
-        if not is_group(group):
-            return SpecMismatch(f"{name} is a {type(group).__name__.lower()}, not a group", rule="spec")
+    def read_batches(
+        self, start: int, stop: int, rows: int, bytes: int, prove: Proof
+    ) -> Iterator[BatchParts | EpisodeParts | SpecMismatch]:
+        """Yield the parts of these episodes, of many together where their groups are alike.
 
-        def part(name: str) -> nest.Nest:
-            item = file.get(name, group)
-            if item is None:
-                return None
-            found = file.tree(item, f"{self.path}: {group.name}/{name}")
-            return nest.map_structure(lambda dataset: _read(file, dataset), found)
+        Args:
+            start, stop, rows, bytes: as of :meth:`Source.read_batches`.
+            prove: asked about one of those that are alike, whether it is the same when read alone.
 
-        return EpisodeParts(
-            name=name,
-            observations=_tuples(part("observations")),
-            actions=_tuples(part("actions")),
-            rewards=part("rewards"),
-            terminations=part("terminations"),
-            truncations=part("truncations"),
-            infos=part("infos") if self._infos else None,
-            metadata=_metadata(group),
-        )
+        Raises:
+            SourceFormatError: the file is damaged.
+        """
+        stop = min(stop, len(self.names))
+        with self._open() as file:
+            alike = Groups(file, self.names, self._infos, lambda number: self._read(file, number), prove)
+            while start < stop:
+                for found in alike.read(start, stop, rows, bytes):
+                    parts = self._read(file, start) if found is None else found
+                    yield parts
+                    file.require_whole()
+                    start += len(parts) if isinstance(parts, BatchParts) else 1
 
-
-def _read(file: Hdf5File, dataset: Any) -> Any:
-    if dataset.dtype.metadata and isinstance(dataset.dtype.metadata.get("vlen"), np.dtype):
-        dtype = np.dtype(object)  # files in a field
-    else:
-        dtype = native_dtype(dataset)
-    return np.asarray(file.read(dataset)).astype(dtype, copy=False)
-
-
-def _tuples(value: nest.Nest) -> nest.Nest:
-    """Groups whose members are ``_index_0``, ``_index_1``, ... become tuples."""
-    if not isinstance(value, dict):
-        return value
-    numbers = {int(match[1]): key for key in value if (match := _PART.fullmatch(key))}
-    if value and sorted(numbers) == list(range(len(value))):
-        return tuple(_tuples(value[numbers[i]]) for i in range(len(value)))
-    return {key: _tuples(child) for key, child in value.items()}
-
-
-def _metadata(group: Any) -> dict[str, Any]:
-    """The group's attributes; Minari writes nested options as ``options/name``."""
-    out: dict[str, Any] = {}
-    for key, given in group.attrs.items():
-        value = given.item() if isinstance(given, np.generic) else given
-        *parents, last = key.split("/")
-        here: Any = out
-        for parent in parents:
-            here = here.setdefault(parent, {}) if isinstance(here, dict) else None
-        if isinstance(here, dict):
-            here[last] = value
-        else:  # beside a value of the group's own name
-            out[key] = value
-    return out
+    def _read(self, file: Hdf5File, number: int) -> EpisodeParts | SpecMismatch:
+        name = self.names[number]
+        group = file.get(name)
+        if group is None:
+            raise SourceFormatError(f"{self.path}: {name} is gone; did the file change?")
+        file.new_record()
+        return read_group(file, name, group, infos=self._infos)

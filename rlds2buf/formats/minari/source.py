@@ -15,15 +15,17 @@ from rlds2buf.codecs.images.resize import check_images
 from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import FieldSpec, StepSpec, spec_of
 from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound, SpecMismatch
 from rlds2buf.files.fingerprint import fingerprint_files
 from rlds2buf.formats.minari.arrow_layout import LAYOUTS, ArrowEpisodes, read_json
-from rlds2buf.formats.minari.episode import EpisodeParts, build_episode
+from rlds2buf.formats.minari.episode import BatchParts, EpisodeParts, build_batch, build_episode, is_same
 from rlds2buf.formats.minari.format import FILE
 from rlds2buf.formats.minari.hdf5_layout import Hdf5Episodes
 from rlds2buf.formats.minari.spaces import is_image, space_specs
+from rlds2buf.io.blocks import blocks_of
 from rlds2buf.io.source import Source
 
 __all__ = ["MinariDirSource"]
@@ -143,16 +145,28 @@ class MinariDirSource(Source):
         steps = self._metadata.get("total_steps")
         return steps + self.num_episodes if isinstance(steps, int) else None
 
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
+    def read_batches(
+        self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
+        """See :meth:`Source.read_batches`."""
         stop = self.num_episodes if stop is None else min(stop, self.num_episodes)
-        for index, parts in enumerate(self._episodes.read(start, stop), start):
-            try:
-                episode = self._episode(parts, index)
-            except EpisodeError as error:
-                episode = error
-            except SourceFormatError as cause:
-                raise cause.at(f"{self.name}, episode {index}") from cause
-            yield episode
+        return blocks_of(self._items(start, stop, rows, bytes), rows, bytes)
+
+    def _items(self, start: int, stop: int, rows: int, bytes: int) -> Iterator[EpisodeBatch | Episode | EpisodeError]:
+        for parts in self._episodes.read_batches(start, stop, rows, bytes, self._is_proof):
+            yield build_batch(parts, self.name) if isinstance(parts, BatchParts) else self._built(parts, start)
+            start += len(parts) if isinstance(parts, BatchParts) else 1
+
+    def _built(self, parts: EpisodeParts | SpecMismatch, index: int) -> Episode | EpisodeError:
+        try:
+            return self._episode(parts, index)
+        except EpisodeError as error:
+            return error
+        except SourceFormatError as cause:
+            raise cause.at(f"{self.name}, episode {index}") from cause
+
+    def _is_proof(self, index: int, alone: EpisodeParts, together: BatchParts) -> bool:
+        return is_same(self._episode(alone, index), *build_batch(together, self.name))
 
     def _episode(self, parts: EpisodeParts | SpecMismatch, index: int) -> Episode | EpisodeError:
         if isinstance(parts, SpecMismatch):
@@ -187,7 +201,8 @@ class MinariDirSource(Source):
     @functools.cached_property
     def _spec(self) -> StepSpec:
         found: Episode | EpisodeError | None = None
-        for found in self.read():
+        for index, parts in enumerate(self._episodes.read(0, self.num_episodes)):
+            found = self._built(parts, index)
             if isinstance(found, Episode):
                 break
         if isinstance(found, EpisodeError):

@@ -244,10 +244,11 @@ def test_an_episodes_column_elsewhere(tmp_path: Path, make: Callable[..., Path])
 
 
 def cut_while_read(path: Path) -> Iterator[Any]:
-    items = rlds2buf.open_source(path).read()
-    yield next(items)
+    items = rlds2buf.open_source(path).batches(rows=400)
+    yield from next(items)
     os.truncate(path, path.stat().st_size // 4)
-    yield from items
+    for batch in items:
+        yield from batch
 
 
 @pytest.mark.parametrize("options", [{}, {"chunks": True}, {"chunks": True, "compression": "gzip"}], ids=str)

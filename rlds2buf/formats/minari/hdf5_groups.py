@@ -1,0 +1,417 @@
+"""Many of Minari's episodes in the HDF5 layout: groups that are alike, read together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds2buf.codecs.hdf5.alike import Alike, Leaf, Unfit, Window, walk
+from rlds2buf.codecs.hdf5.reading import H5PY_RAISES, Hdf5File, as_numpy, is_dataset
+from rlds2buf.codecs.hdf5.rows import native_dtype
+from rlds2buf.core import nest
+from rlds2buf.core.episode_batch import FactColumns
+from rlds2buf.errors import EpisodeError, SourceError, SpecMismatch
+from rlds2buf.formats.minari.episode import BatchParts, EpisodeParts
+from rlds2buf.formats.minari.hdf5_group import nested, read_dataset, read_facts, tuples
+
+__all__ = ["Groups", "Proof"]
+
+Proof = Callable[[int, EpisodeParts, BatchParts], bool]
+"""Whether an episode, of a number, is the same made of the parts read alone and of those read with others."""
+
+_PARTS = ("observations", "actions", "rewards", "terminations", "truncations", "infos")
+_WINDOW_BYTES = 1 << 25
+_MARGIN = 1 << 20
+"""A group's structures lie somewhere near its header; its values may be anywhere."""
+
+_GAP = 1 << 12
+"""Values no further apart are read at once."""
+
+_NAMES = 1 << 12
+"""Of so many episodes is asked at a time where they are."""
+
+_LEAST = 4
+"""Fewer episodes are read one by one."""
+
+_MAX_MAKES = 4
+_FAILURES = (EpisodeError, SourceError, *H5PY_RAISES)
+
+
+class Groups:
+    """The groups of an open file, many at a time.
+
+    The file's bytes are read in windows, and the groups in one of them are parsed together, in as many makes as
+    there are.  The first of each make is read by the library too, and has to be the same.  What is not plain numbers
+    in one piece, the library reads one by one into the columns.
+
+    Args:
+        file: the open file.
+        names: of the groups.
+        infos: whether to read the infos.
+        read: reads one alone, by its number.
+        prove: see :data:`Proof`.
+    """
+
+    def __init__(
+        self,
+        file: Hdf5File,
+        names: Sequence[str],
+        infos: bool,
+        read: Callable[[int], EpisodeParts | SpecMismatch],
+        prove: Proof,
+    ) -> None:
+        self._file = file
+        self._names = names
+        self._wanted = [name.encode() for name in (_PARTS if infos else _PARTS[:-1])]
+        self._read = read
+        self._prove = prove
+        self._useful = file.is_flat
+
+    def read(self, start: int, stop: int, rows: int, bytes: int) -> Iterator[BatchParts | None]:
+        """Yield some of the episodes from `start` on; None in the place of one that is to be read alone.
+
+        Raises:
+            SourceFormatError: the file became shorter.
+        """
+        held = self._held(start, stop) if self._useful else None
+        if held is None:
+            yield None
+            return
+        done = 0
+        while done < len(held.names):
+            found = held.together(done, rows, bytes)
+            yield found
+            done += 1 if found is None else len(found)
+
+    def _held(self, start: int, stop: int) -> _Held | None:
+        """The next window; None if there is none worth it."""
+        places = self._file.addresses(self._names[start : min(stop, start + _NAMES)])
+        known = np.where(places < 0, places[:1], places)
+        span = np.maximum.accumulate(known) - np.minimum.accumulate(known)
+        count = int(np.searchsorted(span, _WINDOW_BYTES - 2 * _MARGIN, "right"))
+        if count < _LEAST or places[0] < 0:
+            return None
+        first = max(0, int(known[:count].min()) - _MARGIN)
+        window = Window(self._file.raw(first, int(span[count - 1]) + 2 * _MARGIN), first)
+        held = _Held(self._file, window, start, self._names[start : start + count])
+        left = np.arange(count)
+        for _ in range(_MAX_MAKES):
+            if len(left) < _LEAST:
+                break
+            left = left[~self._add(held, places[left], left)]
+        self._useful = bool((held.make_of >= 0).any())
+        held.cut()
+        return held
+
+    def _add(self, held: _Held, places: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """Find out how the first of some episodes is made, and who is made alike: those, ``[N] bool``."""
+        first, before = int(positions[0]), held.make_of.copy()
+        known = np.arange(len(positions)) == 0
+        try:
+            parts = self._read(held.start + first)
+            alike = walk(held.window, self._file.size, places, self._wanted)
+            held.outside[positions] |= alike.outside
+            _add_make(self._file, held, positions, alike)
+            one = held.together(first, 1, 0)
+            known |= held.make_of[positions] != before[positions]
+            if isinstance(parts, EpisodeParts) and one is not None and self._prove(held.start + first, parts, one):
+                return known
+        except (Unfit, *_FAILURES):
+            known[1:] = False
+        held.make_of = before
+        return known
+
+
+@dataclasses.dataclass(frozen=True)
+class _Column:
+    """A dataset that all groups of one make have.
+
+    Attributes:
+        stored: the dtype in the file.
+        dtype: as a column.
+        shape: of one row.
+        short: whether it has T values for T steps, and not T + 1.
+    """
+
+    stored: np.dtype
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    short: bool
+
+    @property
+    def row_bytes(self) -> int:
+        """Of one row in the file."""
+        return self.stored.itemsize * int(np.prod(self.shape, dtype=np.int64))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Make:
+    """K episodes that are made alike.
+
+    Attributes:
+        columns: the datasets by path, the part's name first.
+        places: path to ``[K] int64``, where the rows lie; None if the library is to read them.
+        facts: attributes and single infos of each.
+    """
+
+    columns: dict[nest.Path, _Column]
+    places: dict[nest.Path, np.ndarray | None]
+    facts: Sequence[Mapping[str, Any]]
+
+
+class _Held:
+    """A window, and what is known of the N episodes in it.
+
+    Attributes:
+        start: the first one's number.
+        names: of their groups.
+        steps: ``[N] int64``, how many they have.
+        make_of, rank: ``[N] int64``, which of the makes, -1 for none, and the how manyth of it.
+        outside: ``[N] bool``, of which something is outside of the window.
+    """
+
+    def __init__(self, file: Hdf5File, window: Window, start: int, names: Sequence[str]) -> None:
+        self.window = window
+        self.start = start
+        self.names = names
+        self.steps = np.zeros(len(names), np.int64)
+        self.make_of = np.full(len(names), -1)
+        self.rank = np.zeros(len(names), np.int64)
+        self.outside = np.zeros(len(names), np.bool_)
+        self._file = file
+        self._makes: list[_Make] = []
+
+    def add(self, make: _Make, positions: np.ndarray, steps: np.ndarray) -> None:
+        """Note how some of the episodes are made."""
+        self._makes.append(make)
+        self.make_of[positions] = len(self._makes) - 1
+        self.rank[positions] = np.arange(len(positions))
+        self.steps[positions] = steps
+
+    def cut(self) -> None:
+        """Leave the last ones to the next window that are not whole in this one."""
+        inside = np.flatnonzero(~self.outside | (self.make_of >= 0))
+        self.names = self.names[: max(1, inside[-1] + 1 if len(inside) else 1)]
+
+    def together(self, first: int, rows: int, bytes: int) -> BatchParts | None:
+        """The parts of episodes from the `first` on, of about so many rows; None if that is to be read alone."""
+        if self.make_of[first] < 0:
+            return None
+        columns = self._makes[self.make_of[first]].columns
+        of_one_layout = [make for make, held in enumerate(self._makes) if held.columns == columns]
+        same = np.isin(self.make_of[first : len(self.names)], of_one_layout)
+        most = min(rows, bytes // max(1, sum(column.row_bytes for column in columns.values())))
+        count = len(same) if same.all() else int(np.argmin(same))
+        count = max(1, int(np.searchsorted(np.cumsum(self.steps[first : first + count] + 1), most, "right")))
+        foreign = self._by_library(first, count)
+        if foreign is None:
+            return None
+        count = len(foreign)
+        run = slice(first, first + count)
+        lengths = self.steps[run] + 1
+        rows_of = _Rows(lengths)
+        parts: dict[str, Any] = {name: {} for name in _PARTS}
+        for path, column in columns.items():
+            values = self._gather(column, rows_of, self._places(path, run))
+            for episode, own in enumerate(foreign):
+                if path in own:
+                    values[rows_of.starts[episode] :][: len(own[path])] = own[path]
+            _put(parts, path, values)
+        return BatchParts(
+            index=np.arange(self.start + first, self.start + first + count),
+            lengths=lengths,
+            short=[path[1:] for path, column in columns.items() if column.short and path[0] == "infos"],
+            facts=self._facts(run),
+            **{name: value if name == "infos" else tuples(value) for name, value in parts.items()},
+        )
+
+    def _gather(self, column: _Column, rows: _Rows, places: np.ndarray) -> np.ndarray:
+        """The rows of a column, wherever they lie; zeros for those that the library reads."""
+        sizes = (rows.lengths - column.short) * column.row_bytes
+        there = (places >= 0) & (sizes > 0)
+        if not there.any():
+            return np.zeros((int(rows.lengths.sum()), *column.shape), column.dtype)
+        near = self.window.holds(places, sizes)
+        windows = [(there & near, self.window)]
+        far = np.flatnonzero(there & ~near)
+        far = far[np.argsort(places[far])]
+        ends = np.maximum.accumulate(places[far] + sizes[far])
+        for some in np.split(far, np.flatnonzero(places[far][1:] > ends[:-1] + _GAP) + 1) if len(far) else ():
+            first = int(places[some[0]])
+            own = Window(self._file.raw(first, int((places[some] + sizes[some]).max()) - first), first)
+            windows.append((np.isin(np.arange(len(places)), some), own))
+        return rows.gather(column, places, windows)
+
+    def _places(self, path: nest.Path, run: slice) -> np.ndarray:
+        """``[E] int64``; -1 for what the library reads."""
+        out = np.full(run.stop - run.start, -1)
+        for number in np.unique(self.make_of[run]).tolist():
+            places = self._makes[number].places[path]
+            if places is not None:
+                own = self.make_of[run] == number
+                out[own] = places[self.rank[run][own]]
+        return out
+
+    def _by_library(self, first: int, count: int) -> list[dict[nest.Path, Any]] | None:
+        """For each episode what the library has to read, up to one where it can't; None if that is the first."""
+        foreign = [[path for path, places in make.places.items() if places is None] for make in self._makes]
+        if not any(foreign):
+            return [{}] * count
+        out: list[dict[nest.Path, Any]] = []
+        for position in range(first, first + count):
+            self._file.new_record()
+            try:
+                paths = foreign[self.make_of[position]]
+                out.append({path: read_dataset(self._file, self._dataset(position, path)) for path in paths})
+            except _FAILURES:
+                break
+        return out or None
+
+    def _dataset(self, position: int, path: nest.Path) -> Any:
+        return self._file.get("/".join((self.names[position], *map(str, path))))
+
+    def _facts(self, run: slice) -> Sequence[Mapping[str, Any]]:
+        makes, rank = self.make_of[run], self.rank[run]
+        facts = self._makes[makes[0]].facts
+        if isinstance(facts, FactColumns) and (makes == makes[0]).all():
+            return facts.take(rank)
+        return [self._makes[make].facts[i] for make, i in zip(makes.tolist(), rank.tolist(), strict=True)]
+
+
+class _Rows:
+    """Where the rows of some episodes go.
+
+    Args:
+        lengths: ``[E] int64``, how many each has.
+    """
+
+    def __init__(self, lengths: np.ndarray) -> None:
+        self.lengths = lengths
+        stops = np.cumsum(lengths)
+        self.starts, self._ends = stops - lengths, stops - 1
+        self._episode = np.repeat(np.arange(len(lengths)), lengths)
+        self._row = np.arange(stops[-1])
+
+    def gather(self, column: _Column, places: np.ndarray, windows: Iterable[tuple[np.ndarray, Window]]) -> np.ndarray:
+        """``[M, ...]``: an episode's last row is anything if the column is short, as is any that is in no window.
+
+        Args:
+            places: ``[E] int64``, where in the file the rows lie.
+            windows: for whom, ``[E] bool``, they do in which window.
+        """
+        size = column.row_bytes
+        out = np.zeros(len(self._row), f"V{size}")
+        at = (places - self.starts * size)[self._episode] + self._row * size
+        for whose, window in windows:
+            mine = whose[self._episode]
+            if column.short:
+                mine[self._ends] = False
+            out[mine] = window.at(at[mine], size)
+        return out.view(column.stored).reshape(len(out), *column.shape).astype(column.dtype, copy=False)
+
+
+def _add_make(file: Hdf5File, held: _Held, positions: np.ndarray, alike: Alike) -> None:
+    """Note what the first of the episodes at some positions is made of, and who else is.
+
+    Raises:
+        Unfit: its parts are not as long as they should be, or nothing for columns.
+    """
+    group = file.get(held.names[int(positions[0])])
+    if group is None:
+        raise Unfit
+    leaves: dict[nest.Path, Leaf] = {
+        tuple(_text(name) for name in path): leaf for path, leaf in nest.flatten(alike.tree)
+    }
+    rewards = leaves.get(("rewards",))
+    if rewards is None or rewards.rows is None:
+        raise Unfit
+    steps, fit = rewards.rows, alike.fit
+    columns: dict[nest.Path, _Column] = {}
+    texts = np.zeros(len(steps), np.int64)
+    for path, leaf in leaves.items():
+        if leaf.rows is None:
+            continue
+        short = bool(leaf.rows[0] == steps[0])
+        fit = fit & (leaf.rows == steps + (not short))
+        columns[path], is_plain = _column(_dataset(file, group, path), leaf.shape, short)
+        if not is_plain:
+            leaf.places = None
+        if columns[path].dtype == object:
+            texts += leaf.rows * int(np.prod(leaf.shape, dtype=np.int64))
+    fit = fit & (texts <= file.budget.max_objects)
+    if not fit[0]:
+        raise Unfit
+    kept = np.flatnonzero(fit)
+    places = {path: None if (at := leaves[path].places) is None else at[kept] for path in columns}
+    found = _attributes(group, alike, kept)
+    singles = {path: leaf for path, leaf in leaves.items() if leaf.rows is None}
+    facts: Sequence[Mapping[str, Any]]
+    if found is not None:
+        facts = FactColumns(found | _single_infos(file, group, held.window, singles, kept), len(kept))
+    elif singles:
+        raise Unfit
+    else:
+        facts = [read_facts(file.get(held.names[position])) for position in positions[kept].tolist()]
+    held.add(_Make(columns, places, facts), positions[kept], steps[kept])
+
+
+def _dataset(file: Hdf5File, group: Any, path: nest.Path) -> Any:
+    found = file.get("/".join(map(str, path)), group)
+    if not is_dataset(found):  # though it is one by its bytes
+        raise Unfit
+    return found
+
+
+def _column(dataset: Any, shape: tuple[int, ...], short: bool) -> tuple[_Column, bool]:
+    """What a dataset becomes, and whether its bytes are as numpy has them."""
+    stored = dataset.dtype
+    if stored.metadata and isinstance(stored.metadata.get("vlen"), np.dtype):
+        return _Column(stored, np.dtype(object), shape, short), False
+    return _Column(stored, native_dtype(dataset), shape, short), as_numpy(dataset.id.get_type(), stored)
+
+
+def _attributes(group: Any, alike: Alike, kept: np.ndarray) -> dict[str, Any] | None:
+    """Columns of the attributes of those that are kept; None if the library has to read them."""
+    found: dict[str, Any] = {}
+    for name in group.attrs:
+        attribute = group.attrs.get_id(name)
+        values = alike.attributes.get(name.encode())
+        if values is None or not as_numpy(attribute.get_type(), attribute.dtype):
+            return None
+        found[name] = _values(values[kept], attribute.dtype, attribute.shape)
+    return nested(found.items())
+
+
+def _single_infos(
+    file: Hdf5File, group: Any, window: Window, singles: Mapping[nest.Path, Leaf], kept: np.ndarray
+) -> dict[str, Any]:
+    """Columns of the infos that are one value each."""
+    found: dict[str, Any] = {}
+    for path, leaf in singles.items():
+        dataset = _dataset(file, group, path)
+        if path[0] != "infos" or leaf.places is None or not as_numpy(dataset.id.get_type(), dataset.dtype):
+            raise Unfit
+        _put(found, path, _values(window.at(leaf.places[kept], dataset.dtype.itemsize), dataset.dtype, ()))
+    return found
+
+
+def _values(stored: np.ndarray, dtype: np.dtype, shape: tuple[int, ...]) -> list[Any]:
+    """``[K] V`` as values of Python's, or arrays."""
+    values = stored.view(dtype).reshape(len(stored), *shape)
+    return list(values) if shape else values.tolist()
+
+
+def _text(name: Any) -> str:
+    try:
+        return str(name.decode())
+    except UnicodeDecodeError as cause:
+        raise Unfit from cause
+
+
+def _put(tree: dict[str, Any], path: nest.Path, value: Any) -> None:
+    for name in path[:-1]:
+        tree = tree.setdefault(str(name), {})
+    tree[str(path[-1])] = value
