@@ -125,7 +125,10 @@ class EpisodeError(Rlds2bufError, ValueError):
         path: the field, for example ``"observation/state"``, or None.
         rule: the id of the validation rule that it breaks, or None.
         advice: as of every error; it ends the text.
+        written: where several were to be written: how many of those before it were, and the items they became.
     """
+
+    written: tuple[int, int] = (0, 0)
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ from rlds2buf.check.boundaries import boundary_faults, seams, well_formed
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
-from rlds2buf.core.fields import STEP_FIELDS
+from rlds2buf.core.fields import FLAG_FIELDS, STEP_FIELDS
 from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 
-__all__ = ["keep_final_transition", "keep_final_transition_batch", "repair"]
+__all__ = ["keep_final_transition", "keep_final_transition_batch", "repair", "repair_batch"]
 
 
 def repair(episode: Episode, *, final_transition: str = "drop") -> tuple[Episode, Counter[str]]:
@@ -122,6 +123,36 @@ def keep_final_transition_batch(batch: EpisodeBatch) -> tuple[EpisodeBatch, Coun
     grown = Episode(**fields, metadata=rows.metadata, source=rows.source, index=rows.index)
     told: dict[str, Any] = {"index": batch.index, "metadata": batch.metadata, "sources": batch.sources}
     return EpisodeBatch(grown, batch.starts + before, marked | grows, **told), changes
+
+
+def repair_batch(batch: EpisodeBatch, which: Sequence[int]) -> tuple[EpisodeBatch, dict[int, Counter[str]]]:
+    """As :func:`repair`, some episodes of a batch.
+
+    Args:
+        batch: is not changed.
+        which: their positions in it.
+
+    Returns:
+        The batch with the flags of these mended, and for each of them that was changed how many rows, by rule.
+
+    >>> open_end = Episode(observation=np.zeros(2), is_first=[True, False], is_last=[False, False])
+    >>> mended, changes = repair_batch(EpisodeBatch.of([open_end, open_end]), [1])
+    >>> mended.rows.is_last.tolist(), changes
+    ([False, False, False, True], {1: Counter({'last-missing': 1})})
+    """
+    rows = batch.rows
+    flags = {name: getattr(rows, name).copy() for name in FLAG_FIELDS}
+    stops = batch.ends + 1
+    changes = {}
+    for position in which:
+        part = slice(int(batch.starts[position]), int(stops[position]))
+        episode = Episode(**{name: flag[part] for name, flag in flags.items()})
+        mended, changed = _repair_flags(episode)
+        if mended is not episode:
+            changes[position] = changed
+            for name, flag in flags.items():
+                flag[part] = getattr(mended, name)
+    return batch.with_rows(rows.replace(**flags)), changes
 
 
 def _repair_flags(episode: Episode) -> tuple[Episode, Counter[str]]:

@@ -233,12 +233,12 @@ class EpisodeBatch:
         """Some of its episodes, whose rows these are; they are not looked at again."""
         part = EpisodeBatch.__new__(EpisodeBatch)
         part.rows = rows
-        part.rows.index = None
         part.starts = starts
         part.derived = self.derived
         part.records = None
         part.placeholder = None if self.placeholder is None else self.placeholder[which]
         part.index = None if self.index is None else self.index[which]
+        rows.index = None if part.index is None else int(part.index[0])
         part.metadata = None if self.metadata is None else _some(self.metadata, which)
         part.sources = None if self.sources is None else _some(self.sources, which)
         return part

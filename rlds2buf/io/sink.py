@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec
+from rlds2buf.errors import EpisodeError
 
 __all__ = ["Sink"]
 
@@ -97,9 +98,16 @@ class Sink(abc.ABC):
 
         Raises:
             SinkError: they can't be written.
-            EpisodeError: one does not fit, and its `episode` says which; those before it are written.
+            EpisodeError: one does not fit: that behind those which its `written` counts; nothing else is written.
         """
-        return sum(self.write(episode) for episode in batch)
+        items = 0
+        for written, episode in enumerate(batch):
+            try:
+                items += self.write(episode)
+            except EpisodeError as error:
+                error.written = written, items
+                raise
+        return items
 
     def flush(self) -> None:
         """Hand on what is held back, as far as the sink holds anything back."""

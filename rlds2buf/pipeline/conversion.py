@@ -1,4 +1,4 @@
-"""The main job: source -> check -> sink, an episode at a time."""
+"""The main job: source -> check -> sink, a block of episodes at a time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlds2buf.check.repair import keep_final_transition, repair
+from rlds2buf.check.repair import keep_final_transition_batch, repair_batch
 from rlds2buf.check.report import Checker, Issue, issue_of
 from rlds2buf.check.rules import ERROR, NOT_IN_SPEC, way_out
 from rlds2buf.core import shown
-from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, FilteredOut, tell
 from rlds2buf.io.sink import Sink
@@ -107,11 +107,11 @@ class ConvertReport:
         if len(self.issues) < MAX_ISSUES:
             self.issues.append(issue)
 
-    def accept(self, episode: Episode, items: int) -> None:
-        """Count one episode as read and written."""
-        self.read += 1
-        self.episodes += 1
-        self.steps += episode.num_steps
+    def accept(self, batch: EpisodeBatch, items: int) -> None:
+        """Count episodes as read and written."""
+        self.read += len(batch)
+        self.episodes += len(batch)
+        self.steps += batch.num_steps
         self.items += items
 
     def check(self) -> None:
@@ -245,13 +245,13 @@ def convert(
 
 
 class _Conversion:
-    """One run: the choices, where it stands, and what it does with each episode."""
+    """One run: the choices, where it stands, and what it does with each block of episodes."""
 
     def __init__(self, source: Source, sink: Sink, choices: Mapping[str, Any]) -> None:
         self.source = source
         self.sink = sink
         self.choices = choices
-        self.checker = Checker(source.spec, allow_nonfinite=choices["allow_nonfinite"])
+        self.checker = Checker(source.spec, allow_nonfinite=choices["allow_nonfinite"], warnings=False)
         self.report = ConvertReport(source.name, sink.name)
 
     def run(self, progress: bool) -> None:
@@ -263,9 +263,9 @@ class _Conversion:
             self.report.warnings = [*self.source.warnings(), *self.sink.found]
             started = time.perf_counter()  # a sink loads its libraries when it is opened
             self._go_on()
-            with contextlib.closing(self._episodes(progress)) as episodes:
+            with contextlib.closing(self._blocks(progress)) as blocks:
                 saved = time.monotonic()
-                for item in episodes:
+                for item in blocks:
                     self._take(item)
                     if time.monotonic() - saved > CHECKPOINT_SECONDS:
                         self.sink.checkpoint(self.report.counts())
@@ -295,52 +295,73 @@ class _Conversion:
             "rlds2buf": __version__,
         }
 
-    def _episodes(self, progress: bool) -> Any:
-        return Tracked(self.source, "convert", enabled=progress).read(self.report.read)
+    def _blocks(self, progress: bool) -> Any:
+        return Tracked(self.source, "convert", enabled=progress).read_batches(self.report.read)
 
     def _go_on(self) -> None:
         counts = self.sink.resumed()
-        if counts is None:
-            return
-        self.report.go_on_from(counts)
-        if self.report.read:  # the rules on neighbours compare with the episode before
-            for item in self.source.read(self.report.read - 1, self.report.read):
-                if isinstance(item, Episode):
-                    self.checker.check(item)
+        if counts is not None:
+            self.report.go_on_from(counts)
 
-    def _take(self, item: Episode | EpisodeError) -> None:
+    def _take(self, item: EpisodeBatch | EpisodeError) -> None:
         if isinstance(item, FilteredOut):
             self.report.leave_out(issue_of(item).rule)
-            return
-        if isinstance(item, EpisodeError):
+        elif isinstance(item, EpisodeError):
             self._refuse(issue_of(item), item)
-            return
-        episode, changes, fault = self._mend(item)
-        if fault is not None:
-            self._refuse(fault)
-            return
-        if self.choices["final_transition"] == "keep":
-            episode, kept = keep_final_transition(episode)
-            changes += kept
-        try:
-            episode = self._annotate(episode)
-            items = self.sink.write(episode)
-        except EpisodeError as error:
-            self._refuse(issue_of(error), error)
-            return
-        self.report.accept(episode, items)
-        self.report.repaired.update(changes)
+        else:
+            self._take_batch(item)
 
-    def _mend(self, episode: Episode) -> tuple[Episode, Counter[str], Issue | None]:
-        """The episode to write, how many rows changed by rule, and the first error that is left."""
-        fault = _first_error(self.checker.check(episode))
-        changes: Counter[str] = Counter()
-        if fault is not None and self.choices["on_invalid"] == "repair":
-            episode, changes = repair(episode)
-            # A checker of its own: the running one has already seen this episode go by.
-            fresh = Checker(self.source.spec, allow_nonfinite=self.choices["allow_nonfinite"])
-            fault = _first_error(fresh.check(episode))
-        return episode, changes, fault
+    def _take_batch(self, batch: EpisodeBatch) -> None:
+        """Write what is right or can be mended, in runs, and refuse the episodes between them."""
+        faults = _first_errors(self.checker.check_batch(batch))
+        changes: dict[int, Counter[str]] = {}
+        if faults and self.choices["on_invalid"] == "repair":
+            batch, changes = repair_batch(batch, list(faults))
+            suspects = list(faults)
+            left = _first_errors(self.checker.check_batch(batch.take(suspects)))
+            faults = {suspects[i]: fault for i, fault in left.items()}
+        start = 0
+        for position, fault in faults.items():
+            self._write(batch, start, position, changes)
+            self._refuse(fault)
+            start = position + 1
+        self._write(batch, start, len(batch), changes)
+
+    def _write(self, batch: EpisodeBatch, start: int, stop: int, changes: Mapping[int, Counter[str]]) -> None:
+        """Write some episodes of a batch; one that the sink refuses is left out, and the others follow."""
+        most = stop - start
+        while start < stop:
+            part = finished = batch.take(slice(start, min(start + most, stop)))
+            refusal: EpisodeError | None = None
+            written = len(part)
+            try:
+                finished = self._finished(part)
+                items = self.sink.write_batch(finished)
+                most *= 2
+            except EpisodeError as error:
+                refusal = error
+                written, items = error.written
+                most = 1  # where one is refused, others will be: no writing of long runs again and again
+            if written:
+                self.report.accept(finished.take(slice(0, written)), items)
+                self._count_changes(part.take(slice(0, written)), start, changes)
+            start += written
+            if refusal is not None:
+                self._refuse(issue_of(refusal), refusal)
+                start += 1
+
+    def _finished(self, batch: EpisodeBatch) -> EpisodeBatch:
+        """With the rows and columns added that were asked for."""
+        if self.choices["final_transition"] == "keep":
+            batch, _ = keep_final_transition_batch(batch)
+        return self._annotate(batch)
+
+    def _count_changes(self, batch: EpisodeBatch, start: int, changes: Mapping[int, Counter[str]]) -> None:
+        """Of episodes that are written, from position `start` on."""
+        for position in range(start, start + len(batch)) if changes else ():
+            self.report.repaired.update(changes.get(position, {}))
+        if self.choices["final_transition"] == "keep":
+            self.report.repaired.update(keep_final_transition_batch(batch)[1])
 
     def _refuse(self, issue: Issue, error: EpisodeError | None = None) -> None:
         if self.choices["on_invalid"] == "raise":
@@ -359,18 +380,20 @@ class _Conversion:
         raise EpisodeError(message, source=self.report.source)
 
 
-def _annotation(spec: StepSpec, choices: Mapping[str, Any]) -> tuple[StepSpec, Callable[[Episode], Episode]]:
+def _annotation(spec: StepSpec, choices: Mapping[str, Any]) -> tuple[StepSpec, Callable[[EpisodeBatch], EpisodeBatch]]:
     """The spec of what is written, and what adds the columns that were asked for."""
     if "add" not in choices:
-        return spec, lambda episode: episode
-    from rlds2buf.returns.annotate import annotate, annotated_spec
+        return spec, lambda batch: batch
+    from rlds2buf.returns.annotate import annotate_batch, annotated_spec
 
     how = {"add": choices["add"], "gamma": choices["gamma"]}
-    return annotated_spec(spec, add=how["add"]), lambda episode: annotate(episode, **how)
+    return annotated_spec(spec, add=how["add"]), lambda batch: annotate_batch(batch, **how)
 
 
-def _first_error(issues: list[Issue]) -> Issue | None:
-    return next((issue for issue in issues if issue.severity == ERROR), None)
+def _first_errors(findings: Mapping[int, list[Issue]]) -> dict[int, Issue]:
+    """Of the episodes that have errors, by position in their batch, ascending."""
+    errors = ((i, next((issue for issue in issues if issue.severity == ERROR), None)) for i, issues in findings.items())
+    return {i: issue for i, issue in errors if issue is not None}
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

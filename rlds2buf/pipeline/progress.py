@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError
 from rlds2buf.io.source import Source
@@ -59,18 +60,19 @@ class Tracked(Source):
         """The source's."""
         return self._source.num_steps
 
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
-        """The source's episodes, counted as they go by."""
-        if not self._enabled:
-            for item in self._source.read(start, stop):
+    def read_batches(
+        self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
+        """The source's blocks, counted as they go by."""
+        with contextlib.ExitStack() as stack:
+            bar = None
+            if self._enabled:
+                total = stop if stop is not None else self._source.num_items
+                bar = stack.enter_context(_Bar(self._label, None if total is None else max(total - start, 0)))
+            for item in self._source.read_batches(start, stop, rows=rows, bytes=bytes):
                 yield item
-                interruption.check()
-            return
-        total = stop if stop is not None else self._source.num_items
-        with _Bar(self._label, None if total is None else max(total - start, 0)) as bar:
-            for item in self._source.read(start, stop):
-                yield item
-                bar.advance(item.num_steps if isinstance(item, Episode) else 0)
+                if bar is not None:
+                    bar.advance(*((len(item), item.num_steps) if isinstance(item, EpisodeBatch) else (1, 0)))
                 interruption.check()
 
     def details(self) -> dict[str, Any]:
@@ -87,7 +89,7 @@ class Tracked(Source):
 
 
 class _Bar:
-    """Counts by itself and redraws ten times a second, so that short episodes cost nothing."""
+    """Counts by itself and redraws at most ten times a second."""
 
     def __init__(self, label: str, total: int | None) -> None:
         from rich.console import Console
@@ -112,9 +114,9 @@ class _Bar:
         self._progress.start()
         return self
 
-    def advance(self, steps: int) -> None:
-        """Count one episode of so many steps."""
-        self._episodes += 1
+    def advance(self, episodes: int, steps: int) -> None:
+        """Count episodes of so many steps together."""
+        self._episodes += episodes
         self._steps += steps
         now = time.monotonic()
         if now - self._drawn >= _REFRESH_SECONDS:

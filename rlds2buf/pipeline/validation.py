@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rlds2buf.check.report import MAX_DETAILS, Checker, ValidationReport, issue_of
+from rlds2buf.check.report import MAX_DETAILS, Checker, Issue, ValidationReport, issue_of
 from rlds2buf.check.rules import ERROR
 from rlds2buf.core.arguments import integer
 from rlds2buf.errors import EpisodeError, FilteredOut
@@ -69,19 +69,30 @@ def _validated(
 ) -> ValidationReport:
     report = ValidationReport(source.name, max_details=max_details)
     checker = Checker(source.spec, allow_nonfinite=allow_nonfinite)
-    for item in source.read(0, limit):
+    told = progress if progress is not None else lambda episodes, steps: None
+    for item in source.read_batches(0, limit):
         if isinstance(item, FilteredOut):
             report.filtered[issue_of(item).rule] += 1
             continue
-        report.episodes += 1
         if isinstance(item, EpisodeError):
-            issues = [issue_of(item)]
-        else:
+            report.episodes += 1
+            _count(report, [issue_of(item)])
+            told(report.episodes, report.steps)
+            continue
+        for issues in checker.check_batch(item).values():
+            _count(report, issues)
+        for steps in item.lengths.tolist() if progress is not None else ():
+            report.episodes += 1
+            report.steps += steps
+            told(report.episodes, report.steps)
+        if progress is None:
+            report.episodes += len(item)
             report.steps += item.num_steps
-            issues = checker.check(item)
-        for issue in issues:
-            report.add(issue)
-        report.rejected += any(issue.severity == ERROR for issue in issues)
-        if progress is not None:
-            progress(report.episodes, report.steps)
     return report
+
+
+def _count(report: ValidationReport, issues: list[Issue]) -> None:
+    """The findings on one episode."""
+    for issue in issues:
+        report.add(issue)
+    report.rejected += any(issue.severity == ERROR for issue in issues)

@@ -102,7 +102,7 @@ def test_the_report_as_text_and_as_json():
     reward = np.zeros(30, np.float32)
     reward[-1] = 2
     report = validate(
-        Listed([good(), good(seed=1, index=1, reward=reward), good(1, seed=2, index=2, is_first=[False])])
+        Listed([good(index=0), good(seed=1, index=1, reward=reward), good(1, seed=2, index=2, is_first=[False])])
     )
     assert json.loads(json.dumps(report.to_json())) == report.to_json()
     told = report.to_json()

@@ -18,6 +18,7 @@ import rlds2buf
 from rlds2buf import (
     BoundaryError,
     Episode,
+    EpisodeBatch,
     EpisodeError,
     SnapshotError,
     SnapshotExists,
@@ -42,7 +43,7 @@ NAN = episode(400, 3).replace(reward=np.array([0.0, np.nan, 0.0]))
 
 
 class Damaged(Source):
-    """Yields its items, then finds the rest damaged."""
+    """Yields its items, each episode as a batch of its own, then finds the rest damaged."""
 
     format = "damaged"
     name = "damaged"
@@ -56,9 +57,13 @@ class Damaged(Source):
     def spec(self) -> StepSpec:
         return SPEC
 
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
-        yield from self.items[start:stop]
-        raise self.error
+    def read_batches(
+        self, start: int = 0, stop: int | None = None, **sizes: Any
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
+        for item in self.items[start:stop]:
+            yield EpisodeBatch.of_one(item) if isinstance(item, Episode) else item
+        if stop is None:
+            raise self.error
 
     def close(self) -> None:
         self.closed = True
@@ -123,8 +128,10 @@ class _Items(Damaged):
     def __init__(self, items: list[Episode | EpisodeError]) -> None:
         super().__init__(items, StopIteration())
 
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
-        yield from self.items[start:stop]
+    def read_batches(
+        self, start: int = 0, stop: int | None = None, **sizes: Any
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
+        yield from super().read_batches(start, len(self.items) if stop is None else stop)
 
 
 class TestInvalid:
@@ -227,10 +234,10 @@ class TestFailure:
         class Full(MemorySink):
             aborted = 0
 
-            def write(self, ep: Episode) -> int:
+            def write_batch(self, batch: EpisodeBatch) -> int:
                 if len(self.episodes) == 2:
                     raise rlds2buf.SinkError("no space left on device")
-                return super().write(ep)
+                return super().write_batch(batch)
 
             def abort(self) -> None:
                 self.aborted += 1
@@ -238,7 +245,7 @@ class TestFailure:
 
         sink = Full()
         with pytest.raises(rlds2buf.SinkError) as caught:
-            convert(GOOD, sink, on_invalid="skip")
+            convert(_Items(GOOD), sink, on_invalid="skip")
         assert sink.aborted == 1 and sink.episodes == []
         assert books(caught.value.report) == (2, 2, {})
 
@@ -275,12 +282,11 @@ class Watched(Damaged):
         super().__init__(items, error)
         self.starts: list[tuple[int, int | None]] = []
 
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
+    def read_batches(
+        self, start: int = 0, stop: int | None = None, **sizes: Any
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
         self.starts.append((start, stop))
-        if stop is None:
-            yield from super().read(start, stop)
-        else:
-            yield from self.items[start:stop]
+        yield from super().read_batches(start, stop)
 
 
 class TestResume:
@@ -305,7 +311,7 @@ class TestResume:
         with pytest.raises(KeyboardInterrupt) as caught:
             convert(whole, tmp_path / "out", resume=True, on_invalid="skip")
         assert books(caught.value.report) == (5, 3, {"last-missing": 1, "nonfinite": 1})
-        assert whole.starts == [(2, 3), (3, None)]
+        assert whole.starts == [(3, None)]
         report = convert(_Items(whole.items), tmp_path / "out", resume=True, on_invalid="skip")
         assert report.resumed == report.read == 5 and report.items == 16
         assert rlds2buf.load_buffer(tmp_path / "out").all().observation["count"].tolist() == numbers(GOOD)
@@ -332,9 +338,9 @@ import rlds2buf.pipeline.conversion
 from rlds2buf.formats.d4rl.source import D4rlHdf5Source
 sys.modules["rlds2buf.pipeline.conversion"].CHECKPOINT_SECONDS = 0.0
 class Killed(D4rlHdf5Source):
-    def read(self, start=0, stop=None):
-        for item in super().read(start, stop):
-            if item.index == 1:
+    def read_batches(self, start=0, stop=None, **sizes):
+        for item in super().read_batches(start, stop, rows=1):
+            if item.index[0] == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             yield item
 rlds2buf.convert(Killed(sys.argv[1]), sys.argv[2])

@@ -437,14 +437,18 @@ class TestInto:
             return open_mixture(HOPPER, **{**options, **how})
 
         class Killed(BufferFolderSink):
-            def write(self, episode: Episode) -> int:
-                if (episode.index or 0) >= killed_at:
-                    raise KeyboardInterrupt
-                items = super().write(episode)
-                report.accept(episode, items)
-                report.read = (episode.index or 0) + 1
-                report.rejected["filter-min-length"] = report.read - report.episodes
-                self.checkpoint(report.counts())
+            def write_batch(self, batch: EpisodeBatch) -> int:
+                items = 0
+                for episode in batch:
+                    if (episode.index or 0) >= killed_at:
+                        raise KeyboardInterrupt
+                    one = EpisodeBatch.of_one(episode)
+                    new = super().write_batch(one)
+                    items += new
+                    report.accept(one, new)
+                    report.read = (episode.index or 0) + 1
+                    report.rejected["filter-min-length"] = report.read - report.episodes
+                    self.checkpoint(report.counts())
                 return items
 
         report = ConvertReport("", "")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.io.sink import Sink
 
@@ -41,16 +42,16 @@ class MemorySink(Sink):
         self.provenance = dict(provenance)
         self._kept = len(self.episodes)
 
-    def write(self, episode: Episode) -> int:
-        """Append; one item.
+    def write_batch(self, batch: EpisodeBatch) -> int:
+        """Append; an episode is an item.
 
         Raises:
-            SpecMismatch: it does not fit the spec; nothing was appended.
+            SpecMismatch: they don't fit the spec; nothing was appended.
         """
         assert self.spec is not None, "write before open"
-        self.spec.check(episode)
-        self.episodes.append(episode)
-        return 1
+        self.spec.check(batch.rows)
+        self.episodes.extend(batch)
+        return len(batch)
 
     def commit(self) -> None:
         """Keep what was appended."""
