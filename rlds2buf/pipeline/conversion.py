@@ -214,6 +214,7 @@ def convert(
         empty is empty again (a buffer that was not keeps the episodes added).
 
     >>> import numpy as np
+    >>> from rlds2buf import Episode
     >>> good = Episode(observation=np.arange(3), is_terminal=[False, False, True])
     >>> bad = Episode(observation=np.arange(3), is_terminal=[False, True, False])
     >>> episodes = []
