@@ -15,7 +15,7 @@ from rlds2buf.core.fields import STEP_FIELDS
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceFormatError
 
-__all__ = ["FIELD_NAMES", "TARGETS", "ColumnMap", "Gather", "natural"]
+__all__ = ["FIELD_NAMES", "TARGETS", "ColumnMap", "Gather", "natural", "tells_ends"]
 
 FIELD_NAMES: Final[dict[str, tuple[str, ...]]] = {
     "observation": ("observation", "observations", "obs", "state", "states"),
@@ -43,6 +43,7 @@ _SPELT: Final = {name: field for field in TARGETS if len(field) > 4 for name in 
 """Names that a target may not nearly have, each with the field."""
 _NESTED = ("observation", "action", "next_observation")
 _FLAGS = ("terminated", "truncated", "done", "is_first", "is_last", "is_terminal")
+_CUTTING: Final = frozenset(called for field in (*_FLAGS, "episode") for called in FIELD_NAMES[field])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,14 +60,27 @@ class Gather:
     joined: bool
     spec: FieldSpec
 
+    def fill(self, out: np.ndarray, block: Mapping[str, np.ndarray]) -> None:
+        """Lay the field's values, from the log's columns ``[N, ...]``, into `out` ``[N, ...]``."""
+        if not self.joined:
+            out[...] = block[self.names[0]].reshape(out.shape)
+            return
+        low = 0
+        for name in self.names:
+            part = block[name] if block[name].ndim > 1 else block[name][:, None]
+            out[:, low : low + part.shape[1]] = part
+            low += part.shape[1]
+
     def take(self, block: Mapping[str, np.ndarray]) -> np.ndarray:
         """The field's column ``[N, ...]`` from the log's."""
-        parts = [block[name] for name in self.names]
-        rows = len(parts[0])
-        if not self.joined:
-            return parts[0].reshape(rows, *self.spec.shape).astype(self.spec.dtype, copy=False)
-        wide = [part.reshape(rows, 1) if part.ndim == 1 else part for part in parts]
-        return np.concatenate(wide, axis=1).astype(self.spec.dtype, copy=False)
+        out = self.room(len(block[self.names[0]]))
+        self.fill(out, block)
+        return out
+
+    def room(self, rows: int) -> np.ndarray:
+        """A column ``[rows, ...]`` to be filled."""
+        shape: tuple[Any, ...] = (rows, *self.spec.shape)
+        return np.empty(shape, self.spec.dtype)
 
 
 class ColumnMap:
@@ -364,6 +378,11 @@ class ColumnMap:
                     return fitting[0] if len(fitting) == 1 else f"{called}{joint}*"
         near = [name for called in FIELD_NAMES[field] for name in difflib.get_close_matches(called, free, n=1)]
         return near[0] if near else {"observation": "obs_*", "action": "act_*"}.get(field, "r")
+
+
+def tells_ends(column: str, given: Mapping[str, Any]) -> bool:
+    """Whether a column may be a flag or the episode's id, by its name or by what the caller named."""
+    return column.lower() in _CUTTING or any(target in _CUTTING and name == column for target, name in given.items())
 
 
 def _head(target: str, given: Mapping[str, Any]) -> tuple[str, list[str]]:

@@ -14,16 +14,20 @@ import numpy as np
 from rlds2buf.core.arguments import choice
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceFormatError
+from rlds2buf.formats.step_log.column_map import tells_ends
+from rlds2buf.formats.step_log.held import Held
+from rlds2buf.formats.step_log.json_columns import LineReader
 from rlds2buf.formats.step_log.json_episodes import FOLLOWING, episode_columns, looks_like_an_episode
 from rlds2buf.formats.step_log.json_values import Misfit, columns_of, common
 from rlds2buf.formats.step_log.source import StepLogSource
 from rlds2buf.formats.step_log.table import Block, Table, log_files
-from rlds2buf.formats.step_log.text_blocks import Mark, TextBlock, mark_of, text_blocks
+from rlds2buf.formats.step_log.text_blocks import Mark, TextBlock, by_arrow, mark_of, text_blocks
 
 __all__ = ["JsonTable", "StepLogJsonSource"]
 
 SUFFIXES: Final = (".jsonl", ".ndjson")
 LAYOUTS: Final = ("steps", "episodes")
+_SAMPLE: Final = 64
 
 
 class StepLogJsonSource(StepLogSource):
@@ -37,7 +41,7 @@ class StepLogJsonSource(StepLogSource):
     :class:`~rlds2buf.formats.step_log.source.StepLogSource` for what columns become.
 
     Whole numbers are int64, others float64; a column with both is float64, and null is NaN.  The whole
-    file decides, so it is read once when it is opened.
+    file decides, so it is read when it is opened, and once more, unless its columns are few enough to be held.
 
     Args:
         path: a file, or a folder of them.
@@ -93,40 +97,29 @@ class JsonTable(Table):
         self._episodes: bool | None = None if layout is None else layout == "episodes"
         self._specs: dict[str, FieldSpec] = {}
         self._marks: list[Mark] = []
+        self._held = Held(lambda name: tells_ends(name, self._given))
+        self._by_arrow = by_arrow(self.files)
+        self._reader: LineReader | None = None
         borders: list[int] = []
         self.notes = []
         self.count = 0
-        for number, file in enumerate(self.files):
-            begun = self.count
-            for block in text_blocks(file, quotes=False):
-                lines = self._values(block)
-                if not lines:
-                    continue
-                before = self.count
-                if self._episodes:
-                    borders += self._scan_episodes(lines, file)
-                else:
-                    borders += [before] if before == begun else []
-                    self._merge(self._steps(lines, file), file, lines[0][0])
-                    self.count += len(lines)
-                mark = Mark(number, block.offset, block.stop, before, self.count - before, block.line)
-                self._marks.append(mark)
+        for number in range(len(self.files)):
+            borders += self._scan(number)
         self.borders = np.array(borders or [0], np.int64)
         self.columns = {name: spec for name, spec in self._specs.items() if not name.endswith(FOLLOWING)}
         self.by_borders = bool(self._episodes)
         self.following = {name: name + FOLLOWING for name in self.columns if name + FOLLOWING in self._specs}
 
     def blocks(self, names: Sequence[str], start: int = 0) -> Iterator[Block]:
-        for mark in self._marks[mark_of(self._marks, start) :]:
+        for number in range(mark_of(self._marks, start), len(self._marks)):
+            mark = self._marks[number]
             file = self.files[mark.file]
-            row = mark.row
-            for columns in self._blocks_of(self._values(self._block(mark)), file):
-                count = len(next(iter(columns.values())))
-                if row + count > start:
-                    yield row, {name: self._as_told(columns.get(name), name, file) for name in names}
-                row += count
-            if row != mark.row + mark.rows:
+            held = self._held.get(number, names, file)
+            parts = self._parts(self._block(mark), file) if held is None else [held]
+            told = [{name: self._as_told(columns.get(name), name, file) for name in names} for columns in parts]
+            if sum(len(next(iter(columns.values()))) for columns in told) != mark.rows:
                 raise SourceFormatError(f"{file}: the file changed while it was read")
+            yield mark.row, told[0] if len(told) == 1 else _joined(told)
 
     def place(self, row: int) -> str:
         mark = self._marks[mark_of(self._marks, row)]
@@ -165,13 +158,65 @@ class JsonTable(Table):
                 self._episodes = looks_like_an_episode(found[0][1], self._given)
         return found
 
-    def _blocks_of(self, lines: list[tuple[int, Any]], file: Path) -> Iterator[dict[str, np.ndarray]]:
-        if not self._episodes:
-            if lines:
-                yield self._steps(lines, file)
-            return
-        for line, value in lines:
-            yield self._episode(line, value, file)[0]
+    def _scan(self, number: int) -> list[int]:
+        """Read a file for its columns' types, its length and its metadata; where in it something begins anew."""
+        file = self.files[number]
+        self._held.begin(file)
+        borders: list[int] = []
+        for block in text_blocks(file, quotes=False):
+            before = self.count
+            columns = self._by_pyarrow(block)
+            if columns is not None:
+                parts, line = [columns], block.line
+            else:
+                lines = self._values(block)
+                if not lines:
+                    continue
+                line = lines[0][0]
+                parts = self._scanned(lines, file) if self._episodes else [self._steps(lines, file)]
+            if not self._episodes:
+                borders += [before] if not borders else []
+                self._merge(parts[0], file, line)
+                self.count += len(next(iter(parts[0].values())))
+            else:
+                lengths = [len(next(iter(columns.values()))) for columns in parts]
+                borders += (before + np.cumsum(lengths) - lengths).tolist()
+                self.count += sum(lengths)
+            self._held.add(len(self._marks), parts[0] if len(parts) == 1 else _joined(parts))
+            self._marks.append(Mark(number, block.offset, block.stop, before, self.count - before, block.line))
+        return borders
+
+    def _parts(self, block: TextBlock, file: Path) -> list[dict[str, np.ndarray]]:
+        """The columns of a block that was read before; of each of its lines, where these are episodes."""
+        columns = self._by_pyarrow(block)
+        if columns is not None:
+            return [columns]
+        lines = self._values(block)
+        if self._episodes:
+            return [self._episode(line, value, file)[0] for line, value in lines]
+        return [self._steps(lines, file)] if lines else []
+
+    def _by_pyarrow(self, block: TextBlock) -> dict[str, np.ndarray] | None:
+        """The columns of a block of steps; None if Python has to read them."""
+        if not self._by_arrow or self._episodes:
+            return None
+        if self._reader is None:
+            self._reader = self._first_reader(block)
+        elif self._specs and self._reader.specs != self._specs:
+            self._reader = self._reader.widened(self._specs)
+        return None if self._reader is None else self._reader.read(block.data)
+
+    def _first_reader(self, block: TextBlock) -> LineReader | None:
+        """A reader of lines as the first ones are; None if they are episodes, or something is wrong with them."""
+        some = b"\n".join(block.data.split(b"\n", _SAMPLE)[:_SAMPLE])
+        try:
+            lines = self._values(TextBlock(block.file, some, block.offset, block.offset + len(some), block.line))
+            if not lines or self._episodes:
+                return None
+            columns = self._steps(lines, block.file)
+        except SourceFormatError:
+            return None
+        return LineReader(lines[0][1], self._specs or _specs(columns))
 
     def _steps(self, lines: list[tuple[int, Any]], file: Path) -> dict[str, np.ndarray]:
         try:
@@ -186,20 +231,19 @@ class JsonTable(Table):
         with _placed(file, line):
             return episode_columns(value)
 
-    def _scan_episodes(self, lines: list[tuple[int, Any]], file: Path) -> list[int]:
-        """Take up lines that are episodes; where each begins."""
-        borders = []
+    def _scanned(self, lines: list[tuple[int, Any]], file: Path) -> list[dict[str, np.ndarray]]:
+        """Take up lines that are episodes; the columns of each."""
+        parts = []
         for line, value in lines:
             columns, notes = self._episode(line, value, file)
             self._merge(columns, file, line)
-            borders.append(self.count)
             self.notes.append(notes)
-            self.count += len(next(iter(columns.values())))
-        return borders
+            parts.append(columns)
+        return parts
 
     def _merge(self, columns: dict[str, np.ndarray], file: Path, line: int) -> None:
         """Widen the columns' specs by those of a block."""
-        specs = {name: FieldSpec(column.shape[1:], column.dtype) for name, column in columns.items()}
+        specs = _specs(columns)
         if not self._specs:
             self._specs = specs
             return
@@ -221,6 +265,14 @@ class JsonTable(Table):
         if column is None or column.shape[1:] != spec.shape:
             raise SourceFormatError(f"{file}: `{name}` is not what it was; did the file change?")
         return column.astype(spec.dtype, copy=False)
+
+
+def _specs(columns: Mapping[str, np.ndarray]) -> dict[str, FieldSpec]:
+    return {name: FieldSpec(column.shape[1:], column.dtype) for name, column in columns.items()}
+
+
+def _joined(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 @contextlib.contextmanager

@@ -17,9 +17,9 @@ from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
-from rlds2buf.core.row_flags import OPEN_TAIL, PLACEHOLDER_FINAL_ROW
+from rlds2buf.core.row_flags import OPEN_TAIL
 from rlds2buf.core.spec import FieldSpec, StepSpec
-from rlds2buf.errors import EpisodeError, SourceFormatError
+from rlds2buf.errors import EpisodeError, SourceError, SourceFormatError
 from rlds2buf.files.fingerprint import fingerprint_files
 from rlds2buf.formats.step_log.column_map import ColumnMap, Gather
 from rlds2buf.formats.step_log.episode_cuts import EpisodeCuts, find_cuts
@@ -28,7 +28,6 @@ from rlds2buf.io.source import Source
 
 __all__ = ["StepLogSource"]
 
-_BLOCK_BYTES = 2_000_000
 _ROW_BYTES = 8
 _MOST_FILES = 20
 
@@ -135,48 +134,39 @@ class StepLogSource(Source):
     def num_steps(self) -> int:
         return int(self._episodes.cuts.lengths.sum())
 
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
-        for columns, first, lowers, uppers in self._blocks(start, stop, _BLOCK_BYTES // max(1, self.spec.row_bytes)):
-            for i, (low, high) in enumerate(zip(lowers.tolist(), uppers.tolist(), strict=True)):
-                yield self._episode(columns, first + i, slice(low, high))
-
     def read_batches(
         self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
     ) -> Iterator[EpisodeBatch | EpisodeError]:
-        if any(self._table.notes) or self._flags_are_partial():
-            yield from super().read_batches(start, stop, rows=rows, bytes=bytes)
-            return
-        found = self._episodes
-        for columns, first, lowers, _ in self._blocks(start, stop, min(rows, bytes // max(1, self.spec.row_bytes))):
-            behind = first + len(lowers)
-            flagged = found.flagged[first:behind]
-            metadata = None
-            if found.by in ("flags", "files") and not flagged.all():
-                metadata = [{} if flag else {OPEN_TAIL: True} for flag in flagged]
-            placeholder = None if self._map.following is not None else found.cuts.added[first:behind] > 0
-            joined = Episode(**columns, source=self.name, index=first)
-            yield EpisodeBatch(joined, lowers, placeholder, metadata=metadata)
-
-    def _blocks(
-        self, start: int, stop: int | None, block_rows: int
-    ) -> Iterator[tuple[dict[str, Any], int, np.ndarray, np.ndarray]]:
-        """Whole episodes in blocks: columns, the first one's number, and where each begins and ends."""
         cuts = self._episodes.cuts
         stop = len(cuts) if stop is None else min(stop, len(cuts))
-        ends = cuts.first + cuts.rows
+        edges = np.append(0, np.cumsum(cuts.lengths))
         row_bytes = max(1, self.spec.row_bytes)
-        block_rows = min(block_rows, self._budget.max_bytes // row_bytes)
+        most = max(1, min(rows, bytes // row_bytes, self._budget.max_bytes // row_bytes))
         reader = Reader(self._table, self._map.names)
         try:
             while start < stop:
-                upto = int(np.searchsorted(ends, cuts.first[start] + max(1, block_rows), "right"))
+                upto = int(np.searchsorted(edges, edges[start] + most, "right")) - 1
                 upto = min(max(upto, start + 1), stop)
-                rows = int(cuts.rows[start:upto].sum())
-                self._budget.check_bytes(rows * row_bytes - self._size, f"{self.name}: {rows} rows of an episode")
-                yield self._block(reader, start, upto)
+                count = int(cuts.rows[start:upto].sum())
+                self._budget.check_bytes(count * row_bytes - self._size, f"{self.name}: {count} rows of an episode")
+                yield from self._batch(reader, start, upto)
                 start = upto
         finally:
             reader.close()
+
+    def _batch(self, reader: Reader, start: int, stop: int) -> Iterator[EpisodeBatch]:
+        """Episodes ``start`` up to (not with) ``stop`` in one go; before an error, those that are whole."""
+        first, rows = self._episodes.cuts.first[start:stop], self._episodes.cuts.rows[start:stop]
+        low = int(first[0])
+        try:
+            parts = reader.read(low, int(first[-1] + rows[-1]))
+        except SourceError:
+            whole = start + int(np.searchsorted(first + rows, reader.high, "right"))
+            if whole > start:
+                high = int(first[whole - start - 1] + rows[whole - start - 1])
+                yield self._joined(reader.read(low, high), start, whole)
+            raise
+        yield self._joined(parts, start, stop)
 
     def details(self) -> dict[str, Any]:
         found = self._episodes
@@ -260,101 +250,121 @@ class StepLogSource(Source):
             )
         return warnings
 
-    def _flags_are_partial(self) -> bool:
-        """Whether some flag is left for each episode to derive."""
-        flags = self._map.flags
-        if self._map.final_rows:
-            return not {"is_first", "is_last"} <= flags.keys() or not {"is_terminal", "terminated"} & flags.keys()
-        return not {"terminated", "is_terminal", "done"} & flags.keys()
-
-    def _block(self, reader: Reader, start: int, stop: int) -> tuple[dict[str, Any], int, np.ndarray, np.ndarray]:
-        """Read episodes ``start`` up to (not with) ``stop`` in one go."""
-        cuts = self._episodes.cuts
-        low, rows, added = int(cuts.first[start]), cuts.rows[start:stop], cuts.added[start:stop]
-        log = reader.read(low, low + int(rows.sum()))
-        uppers = np.cumsum(rows + added)
-        lowers = uppers - rows - added
-        # Where the log's rows go: each moves on by the rows added to the episodes before.
-        places = np.arange(rows.sum()) + np.repeat(np.cumsum(added) - added, rows)
-        block = _Block(log, int(uppers[-1]), places, uppers[added > 0] - 1)
+    def _joined(self, parts: list[dict[str, np.ndarray]], start: int, stop: int) -> EpisodeBatch:
+        """Episodes ``start`` up to (not with) ``stop`` from their rows."""
+        found = self._episodes
+        block = _Block(parts, found.cuts.rows[start:stop], found.cuts.added[start:stop])
         columns: dict[str, Any] = nest.map_structure(
             lambda gather: None if gather is None else block.column(gather), self._map.fields
         )
         if self._map.following is not None:
-            last = np.cumsum(rows)[added > 0] - 1
             nest.map_structure(
-                lambda column, gather: column.__setitem__(block.final, gather.take(log)[last]),
+                lambda column, gather: column.__setitem__(block.final, block.before_final(gather)),
                 columns["observation"],
                 self._map.following,
             )
-        columns.update(self._flags(block, lowers, uppers))
+        flags, derived = self._flags(block)
+        columns.update(flags)
         if columns["discount"] is None:
-            columns["discount"] = _discount(columns["is_terminal"], lowers, block.total)
-        return columns, start, lowers, uppers
+            columns["discount"] = _discount(flags["is_terminal"], block.firsts)
+        placeholder = found.cuts.added[start:stop] > 0
+        return EpisodeBatch(
+            Episode(**columns, source=self.name, index=start),
+            block.firsts,
+            placeholder if self._map.following is None and placeholder.any() else None,
+            metadata=self._metadata(start, stop),
+            derived=derived,
+        )
 
-    def _flags(self, block: _Block, lowers: np.ndarray, uppers: np.ndarray) -> dict[str, np.ndarray | None]:
-        """RLDS's flags; None for what the log does not tell."""
-        flags: dict[str, np.ndarray | None] = {"is_first": None, "is_last": None, "is_terminal": None}
-        given = {name: block.flag(gather) for name, gather in self._map.flags.items() if name != "episode"}
+    def _flags(self, block: _Block) -> tuple[dict[str, np.ndarray], set[str]]:
+        """RLDS's flags; and the names of those that the log does not tell."""
+        given = {name: block.column(gather) != 0 for name, gather in self._map.flags.items() if name != "episode"}
+        flags = {name: np.zeros(block.total, np.bool_) for name in ("is_first", "is_last", "is_terminal")}
+        flags["is_first"][block.firsts] = True
+        flags["is_last"][block.lasts] = True
         if self._map.final_rows:
+            if "terminated" in given:
+                given.setdefault("is_terminal", given["terminated"])
             flags.update({name: given[name] for name in flags if name in given})
-            if flags["is_terminal"] is None:
-                flags["is_terminal"] = given.get("terminated")
-            return flags
-        places = np.arange(block.total)
-        flags["is_first"] = given.get("is_first", np.isin(places, lowers))
-        flags["is_last"] = np.isin(places, uppers - 1)
+            return flags, flags.keys() - given.keys()
+        flags["is_first"] = given.get("is_first", flags["is_first"])
         terminated = given.get("terminated", given.get("is_terminal"))
         if terminated is None and "done" in given:
             terminated = given["done"] & ~given.get("truncated", np.zeros(block.total, np.bool_))
-        if terminated is not None:
-            # A step's flag is about the row behind it, which every flagged last row has, but for one at a limit.
-            behind = np.flatnonzero(terminated) + 1
-            flags["is_terminal"] = np.isin(places, np.setdiff1d(behind, lowers))
-        return flags
+        if terminated is None:
+            return flags, {"is_terminal"}
+        # A step's flag is about the row behind it, which every flagged last row has, but for one at a limit.
+        flags["is_terminal"][1:] = terminated[:-1]
+        flags["is_terminal"][block.firsts] = False
+        return flags, set()
 
-    def _episode(self, columns: nest.Nest, index: int, own: slice) -> Episode:
-        found = self._episodes
-        cuts = found.cuts
-        border = int(np.searchsorted(self._table.borders, cuts.first[index], "right")) - 1
-        metadata = dict(self._table.notes[border]) if self._table.notes else {}
-        if cuts.added[index] and self._map.following is None:
-            metadata[PLACEHOLDER_FINAL_ROW] = True
-        if found.by in ("flags", "files") and not found.flagged[index]:
-            metadata[OPEN_TAIL] = True
-        fields: dict[str, Any] = nest.map_structure(lambda c: None if c is None else c[own], columns)
-        return Episode(**fields, metadata=metadata, source=self.name, index=index)
+    def _metadata(self, start: int, stop: int) -> list[dict[str, Any]] | None:
+        """What the log says of each episode; None if nothing."""
+        found, notes = self._episodes, self._table.notes
+        is_open = ~found.flagged[start:stop] & (found.by in ("flags", "files"))
+        marks: list[dict[str, Any]] = [{OPEN_TAIL: True} if mark else {} for mark in is_open] if is_open.any() else []
+        if not any(notes):
+            return marks or None
+        borders = np.searchsorted(self._table.borders, found.cuts.first[start:stop], "right") - 1
+        own = [notes[border] for border in borders.tolist()]
+        return [{**note, **mark} for note, mark in zip(own, marks, strict=True)] if marks else own
 
 
 class _Block:
-    """Rows of several episodes, with room for the rows that are added."""
+    """Rows of several episodes, with room for the rows that are added.
 
-    def __init__(self, log: dict[str, np.ndarray], total: int, places: np.ndarray, final: np.ndarray) -> None:
-        self.log = log
-        self.total = total
-        self.final = final
-        self._places = places
+    Args:
+        parts: the log's rows, part after part.
+        rows, added: ``[E]``, how many each episode has of the log's, and of those that are added behind.
+
+    Attributes:
+        total: how many there are with the added ones.
+        firsts, lasts: ``[E]``, the episodes' first and last rows.
+        final: the rows that are added.
+    """
+
+    def __init__(self, parts: list[dict[str, np.ndarray]], rows: np.ndarray, added: np.ndarray) -> None:
+        self._parts = parts
+        self._rows = int(rows.sum())
+        edges = np.cumsum(rows + added)
+        self.total = int(edges[-1])
+        self.firsts, self.lasts = edges - rows - added, edges - 1
+        self.final = self.lasts[added > 0]
+        self._ends = np.cumsum(rows)[added > 0] - 1
+        is_added = np.zeros(self.total, np.int64)
+        is_added[self.final] = 1
+        self._taken = np.arange(self.total) - np.cumsum(is_added) if len(self.final) else None
 
     def column(self, gather: Gather) -> np.ndarray:
         """A field's column ``[total, ...]``; added rows are zeros."""
-        values = gather.take(self.log)
-        out = np.empty((self.total, *values.shape[1:]), values.dtype)
-        if len(self.final):
-            out[self._places] = values
-            out[self.final] = b"" if out.dtype == object else 0
-        else:
-            out[...] = values
+        values = gather.room(self._rows)
+        low = 0
+        for part in self._parts:
+            rows = len(part[gather.names[0]])
+            gather.fill(values[low : low + rows], part)
+            low += rows
+        if self._taken is None:
+            return values
+        out = values.take(self._taken, axis=0, mode="clip")
+        out[self.final] = b"" if out.dtype == object else 0
         return out
 
-    def flag(self, gather: Gather) -> np.ndarray:
-        """A flag's column ``[total] bool``."""
-        return self.column(gather) != 0
+    def before_final(self, gather: Gather) -> np.ndarray:
+        """A field's values in the last of the log's rows of each episode that has one added."""
+        found, low = [], 0
+        for part in self._parts:
+            rows = len(part[gather.names[0]])
+            own = self._ends[(self._ends >= low) & (self._ends < low + rows)] - low
+            found.append(gather.take({name: part[name][own] for name in gather.names}))
+            low += rows
+        return np.concatenate(found)
 
 
-def _discount(is_terminal: np.ndarray | None, lowers: np.ndarray, total: int) -> np.ndarray:
-    discount = np.ones(total, np.float32)
-    if is_terminal is not None:
-        discount[is_terminal] = 0
-        before = np.flatnonzero(is_terminal) - 1
-        discount[before[~np.isin(before + 1, lowers)]] = 0
+def _discount(is_terminal: np.ndarray, firsts: np.ndarray) -> np.ndarray:
+    """1, and 0 on terminal rows and on the step into one."""
+    discount = np.ones(len(is_terminal), np.float32)
+    discount[is_terminal] = 0
+    into = is_terminal.copy()
+    into[firsts] = False
+    discount[:-1][into[1:]] = 0
     return discount

@@ -79,8 +79,13 @@ class Reader:
         self._held: list[Block] = []
         self._high = -1
 
-    def read(self, start: int, stop: int) -> dict[str, np.ndarray]:
-        """Rows ``start`` up to (not with) ``stop``; they must not be written to.
+    @property
+    def high(self) -> int:
+        """The row behind those that have been read so far."""
+        return self._high
+
+    def read(self, start: int, stop: int) -> list[dict[str, np.ndarray]]:
+        """Rows ``start`` up to (not with) ``stop``, in one part or several; they must not be written to.
 
         Raises:
             SourceFormatError: as :meth:`Table.blocks`; or the log ends early.
@@ -95,14 +100,11 @@ class Reader:
             self._high = block[0] + self._rows(block)
             if self._high > start:
                 self._held.append(block)
-        parts = [
+        return [
             {name: column[max(0, start - first) : stop - first] for name, column in columns.items()}
             for first, columns in self._held
             if first < stop
         ]
-        if len(parts) == 1:
-            return parts[0]
-        return {name: np.concatenate([part[name] for part in parts]) for name in self._names}
 
     def close(self) -> None:
         """Stop reading; files are closed."""

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+from rlds2buf.codecs.arrow.text import is_installed
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
 from rlds2buf.formats.step_log.table import BLOCK_BYTES
 
-__all__ = ["Mark", "TextBlock", "mark_of", "text_blocks"]
+__all__ = ["Mark", "TextBlock", "by_arrow", "mark_of", "text_blocks"]
+
+ARROW_BYTES = 1 << 17
+"""Text of fewer bytes is read before pyarrow is imported."""
 
 _MOST_QUOTED = 1 << 26
 _LONGEST_LINE = 1 << 30
@@ -24,22 +29,27 @@ class TextBlock:
 
     Attributes:
         file: where they are from.
-        text: the lines.
+        data: the lines, as UTF-8.
         offset: the file's byte that they begin at.
         stop: the byte behind them.
         line: the number of the first one, from 1.
     """
 
     file: Path
-    text: str
+    data: bytes
     offset: int
     stop: int
     line: int
 
+    @functools.cached_property
+    def text(self) -> str:
+        """The lines as text."""
+        return self.data.decode("utf-8")
+
     def after(self, characters: int, lines: int) -> TextBlock:
         """The block without its first `characters`, which are `lines` lines."""
         skipped = len(self.text[:characters].encode())
-        return TextBlock(self.file, self.text[characters:], self.offset + skipped, self.stop, self.line + lines)
+        return TextBlock(self.file, self.data[skipped:], self.offset + skipped, self.stop, self.line + lines)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +62,11 @@ class Mark:
     row: int
     rows: int
     line: int
+
+
+def by_arrow(files: Sequence[Path]) -> bool:
+    """Whether it is worth while to read text files by pyarrow, and it is there."""
+    return sum(file.stat().st_size for file in files) >= ARROW_BYTES and is_installed()
 
 
 def mark_of(marks: Sequence[Mark], row: int) -> int:
@@ -95,7 +110,9 @@ def text_blocks(
             if quotes and len(held[0]) > _MOST_QUOTED:
                 raise SourceFormatError(f"{file}, line {line}: a quoted part that does not end")
             if end:
-                yield TextBlock(file, _decoded(data[:end], file, line), offset, offset + end, line)
+                whole = data if end == len(data) else data[:end]
+                _check_utf8(whole, file, line)
+                yield TextBlock(file, whole, offset, offset + end, line)
                 offset += end
                 line += data.count(b"\n", 0, end)
             if not chunk or stop is not None:
@@ -122,9 +139,11 @@ def _whole_lines(data: bytes, quotes: bool) -> int:
     return 0
 
 
-def _decoded(data: bytes, file: Path, line: int) -> str:
+def _check_utf8(data: bytes, file: Path, line: int) -> None:
+    if data.isascii():
+        return
     try:
-        return data.decode("utf-8")
+        data.decode("utf-8")
     except UnicodeDecodeError as cause:
         where = line + data.count(b"\n", 0, cause.start)
         raise SourceFormatError(f"{file}, line {where}: not UTF-8 text ({cause.reason})") from cause

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2buf import SourceFormatError, open_source
-from rlds2buf.formats.step_log import source as step_log
-from rlds2buf.formats.step_log import text_blocks
+from rlds2buf.formats.step_log import held, text_blocks
 from rlds2buf.formats.step_log.csv_cells import Kind, parse, widen
 from rlds2buf.formats.step_log.csv_log import StepLogCsvSource
 
@@ -208,13 +207,13 @@ class TestWrongFiles:
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 1 << 13)
-    monkeypatch.setattr(step_log, "_BLOCK_BYTES", 1 << 13)
+    monkeypatch.setattr(held, "HELD_BYTES", 1 << 13)
 
     def peak(episodes: int) -> int:
         rows = "".join(f"{i}.5,2,3,4,0,{int(i == 49)}\n" for i in range(50))
         path = make(tmp_path / f"{episodes}.csv", HEADER + rows * episodes)
         tracemalloc.start()
-        assert sum(1 for _ in open_source(path)) == episodes
+        assert sum(len(batch) for batch in open_source(path).batches(1000)) == episodes
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         return most
