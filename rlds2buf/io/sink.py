@@ -32,6 +32,8 @@ class Sink(abc.ABC):
         name: the path or address, for messages and reports.
         takes_encoded_images: whether it would rather have pictures as the files they are (JPEG, PNG)
             than as pixels, where the source can give them so.
+        keeps_provenance: whether what :meth:`open` is told of the source is kept with the output; else its
+            fingerprint, which may take a while, is not asked for.
         found: after :meth:`open`, sentences on what earlier runs had left at the target, and what became of it.
         notes: what its caller should know of the output once it is committed: a name that was changed, an id.
     """
@@ -39,6 +41,7 @@ class Sink(abc.ABC):
     name: str
     found: Sequence[str] = ()
     takes_encoded_images: ClassVar[bool] = False
+    keeps_provenance: ClassVar[bool] = True
     notes: Sequence[str] = ()
 
     def __new__(cls: type[_S], *args: Any, **kwargs: Any) -> _S:
@@ -76,7 +79,7 @@ class Sink(abc.ABC):
         Args:
             spec: of every episode that will be written.
             provenance: where they come from and how they are changed, as plain JSON values, to be
-                kept with what is written: ``source``, ``format``, ``fingerprint``, ``options``, the
+                kept with what is written: ``source``, ``format``, ``fingerprint`` (if it is kept), ``options``, the
                 version of ``rlds2buf``, and ``dataset``, if anything is known of it as a whole.
                 A conversion can only be resumed with an equal one.
 

@@ -291,7 +291,7 @@ class _Conversion:
             **({"dataset": facts} if facts else {}),
             "source": self.source.name,
             "format": self.source.format,
-            "fingerprint": self.source.fingerprint(),
+            **({"fingerprint": self.source.fingerprint()} if self.sink.keeps_provenance else {}),
             "options": {**self.choices, **self.source.transformation},
             "rlds2buf": __version__,
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +36,8 @@ class BufferSink(Sink):
     >>> convert([ep, ep], BufferSink(buffer)).items, len(buffer)
     (4, 4)
     """
+
+    keeps_provenance: ClassVar[bool] = False
 
     def __init__(self, buffer: Any) -> None:
         self.buffer = buffer

@@ -131,13 +131,17 @@ class MemorySource(Source):
 
     def fingerprint(self) -> str:
         crc = 0
+        names: dict[Any, bytes] = {}  # most columns look like those of the episode before
         for item in self.read():
             if isinstance(item, EpisodeError):
                 crc = zlib.crc32(str(item).encode(), crc)
                 continue
             for path, column in item.flatten():
-                name = f"{nest.path_name(path)}:{dtype_name(column.dtype)}{column.shape}"
-                crc = zlib.crc32(name.encode(), crc)
+                name = names.get((path, column.dtype, column.shape))
+                if name is None:
+                    name = f"{nest.path_name(path)}:{dtype_name(column.dtype)}{column.shape}".encode()
+                    names[path, column.dtype, column.shape] = name
+                crc = zlib.crc32(name, crc)
                 data = repr(column.tolist()).encode() if column.dtype == object else np.ascontiguousarray(column).data
                 crc = zlib.crc32(data, crc)
         return f"memory:{len(self._episodes)}:{crc:08x}"
