@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -131,20 +132,39 @@ class MemorySource(Source):
 
     def fingerprint(self) -> str:
         crc = 0
-        names: dict[Any, bytes] = {}  # most columns look like those of the episode before
-        for item in self.read():
-            if isinstance(item, EpisodeError):
-                crc = zlib.crc32(str(item).encode(), crc)
-                continue
-            for path, column in item.flatten():
-                name = names.get((path, column.dtype, column.shape))
-                if name is None:
-                    name = f"{nest.path_name(path)}:{dtype_name(column.dtype)}{column.shape}".encode()
-                    names[path, column.dtype, column.shape] = name
-                crc = zlib.crc32(name, crc)
-                data = repr(column.tolist()).encode() if column.dtype == object else np.ascontiguousarray(column).data
-                crc = zlib.crc32(data, crc)
+        for item in self.read_batches():
+            told = str(item).encode() if isinstance(item, EpisodeError) else b"".join(_contents(item))
+            crc = zlib.crc32(told, crc)
         return f"memory:{len(self._episodes)}:{crc:08x}"
+
+
+def _contents(batch: EpisodeBatch) -> Iterator[Any]:
+    """What makes each episode what it is: names, types and shapes of its columns, and their bytes."""
+    starts, stops = batch.starts.tolist(), (batch.ends + 1).tolist()
+    fields = [_texts_of(path, column, starts, stops) for path, column in batch.rows.flatten()]
+    for texts in zip(*fields, strict=True):
+        for name, data in texts:
+            yield name
+            yield data
+
+
+def _texts_of(
+    path: nest.Path, column: np.ndarray, starts: list[int], stops: list[int]
+) -> Iterator[tuple[bytes, bytes | memoryview]]:
+    """Of one column, for each episode."""
+    kind, rest = f"{nest.path_name(path)}:{dtype_name(column.dtype)}", column.shape[1:]
+    names: dict[int, bytes] = {}
+    whole = column if column.dtype == object else np.ascontiguousarray(column)
+    size = math.prod(rest) * column.itemsize
+    data = memoryview(b"") if column.dtype == object else whole.reshape(-1).view(np.uint8).data
+    for start, stop in zip(starts, stops, strict=True):
+        name = names.get(stop - start)
+        if name is None:
+            name = names[stop - start] = f"{kind}{(stop - start, *rest)}".encode()
+        yield (
+            name,
+            repr(column[start:stop].tolist()).encode() if column.dtype == object else data[start * size : stop * size],
+        )
 
 
 def _steps_of(entry: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2buf import EmptyEpisode, Episode, EpisodeBatch, EpisodeError, SourceFormatError, SpecMismatch
+from rlds2buf.core.dtypes import dtype_name
 from rlds2buf.formats.memory.source import MemorySource
 from tests.contracts.source import MakeSource, SourceContract, assert_same_episode
 from tests.io.made_episodes import episodes
@@ -208,3 +210,16 @@ def test_blocks_are_what_each_episode_is(given: list[Episode], rows: int, data: 
 
 def _alone(entry: Any, index: int) -> list[Episode | EpisodeError]:
     return list(MemorySource([[]] * index + [entry]).read(index))
+
+
+@settings(max_examples=60, deadline=None)
+@given(given=episodes())
+def test_the_fingerprint_is_of_one_episode_behind_the_other(given: list[Episode]) -> None:
+    """As version 0.1.0 has it, so that what it began can be resumed."""
+    crc = 0
+    for episode in given:
+        for path, column in episode.flatten():
+            name = f"{'/'.join(map(str, path))}:{dtype_name(column.dtype)}{column.shape}"
+            data = repr(column.tolist()).encode() if column.dtype == object else np.ascontiguousarray(column).tobytes()
+            crc = zlib.crc32(data, zlib.crc32(name.encode(), crc))
+    assert MemorySource(given).fingerprint() == f"memory:{len(given)}:{crc:08x}"
