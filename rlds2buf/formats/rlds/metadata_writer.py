@@ -7,7 +7,7 @@ there, zeros (NaN, an empty string) are written, and counted in `lost`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ MARKERS: Final = (PLACEHOLDER_FINAL_ROW, OPEN_TAIL)
 
 _ONLY_AS_BYTES: Final = ("float64", "complex64", "complex128")
 _BOOLEAN: Final = (bool, np.bool_, int, np.integer)
+_NUMBERS: Final = (bool, int, float, complex)
 _PLAIN: Final = "biufc"
 _TEXT: Final = "OSU"
 _MOST_LOST: Final = 1000
@@ -80,8 +81,7 @@ class MetadataWriter:
         columns = self._columns(batch)
         if columns is not None:
             return self._write_columns(columns, len(batch))
-        out = [self._write_one(episode.metadata) for episode in batch]
-        return [Pieces.joined(pieces) for pieces in zip(*out, strict=True)]
+        return self._write_each([episode.metadata for episode in batch])
 
     def _write_columns(self, columns: Mapping[nest.Path, _Column], count: int) -> list[Pieces]:
         """The same in all episodes but for values of one dtype and shape."""
@@ -94,12 +94,22 @@ class MetadataWriter:
             out += pieces if len(array) == count else [piece.repeated(count) for piece in pieces]
         return out
 
-    def _write_one(self, metadata: Mapping[str, Any]) -> list[Pieces]:
-        """Of one episode, whatever it has."""
-        found = dict(self._leaves({**dict.fromkeys(MARKERS, False), **self._with_flags(metadata)}))
+    def _write_each(self, metadata: list[Mapping[str, Any]]) -> list[Pieces]:
+        """Of episodes that may have anything."""
+        values: list[list[np.ndarray]] = []
+        writers: list[LeafWriter] = []
+        for facts in metadata:
+            found = dict(self._leaves({**dict.fromkeys(MARKERS, False), **self._with_flags(facts)}))
+            kept = list(self._values(found))
+            values.append([value for _, _, value in kept])
+            writers = [one.writer for _, one, _ in kept]
         out: list[Pieces] = []
-        for _, kept, value in self._values(found):
-            out += kept.writer.write(value[None], np.arange(2))
+        for writer, arrays in zip(writers, zip(*values, strict=True), strict=True):
+            if len({array.shape for array in arrays}) == 1:
+                out += writer.write(np.stack(arrays), np.arange(len(arrays) + 1))
+            else:
+                each = [writer.write(array[None], np.arange(2)) for array in arrays]
+                out += [Pieces.joined(pieces) for pieces in zip(*each, strict=True)]
         return out
 
     def _values(
@@ -170,21 +180,16 @@ class MetadataWriter:
 
     def _columns(self, batch: EpisodeBatch) -> dict[nest.Path, _Column] | None:
         """The metadata by path; None where they can't be had so, and each episode's have to be looked at."""
-        if batch.metadata is not None and not isinstance(batch.metadata, FactColumns):
-            return None
-        own = {} if batch.metadata is None else batch.metadata.columns
-        marks = {name: _marks(name, batch) for name in MARKERS}
+        out: dict[nest.Path, _Column] = {}
         columns: dict[str, dict[nest.Path, _Column]] = {}
         try:
+            own = _own_columns(batch.metadata)
+            for name in MARKERS:
+                out[(name,)] = _Column("", _marks(name, own.get(name), batch))
             for name, column in own.items():
                 columns[name] = {} if name in MARKERS else dict(_stored_columns({name: column}, ()))
         except TypeError:
             return None
-        out: dict[nest.Path, _Column] = {}
-        for name, mark in marks.items():
-            if mark is None:
-                return None
-            out[(name,)] = _Column("", mark)
         for name, value in {**batch.rows.metadata, **own}.items():
             if name in columns:
                 out.update(columns[name])
@@ -251,15 +256,43 @@ class MetadataWriter:
             reasons[reason] = reasons.get(reason, 0) + count
 
 
-def _marks(name: str, batch: EpisodeBatch) -> np.ndarray | None:
-    """A marker of each episode, ``[E] bool``, or ``[1]`` where it is the same for all; None if it is no boolean."""
-    own = batch.metadata.columns if isinstance(batch.metadata, FactColumns) else {}
-    values = own.get(name, [batch.rows.metadata.get(name, False)])
-    if isinstance(values, np.ndarray):
-        values = values.tolist()
-    if not isinstance(values, list) or not all(isinstance(value, _BOOLEAN) for value in values):
-        return None
-    marks = np.array([bool(value) for value in values])
+def _own_columns(metadata: Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any]:
+    """What is known of each episode beside what they share, by name.
+
+    Raises:
+        TypeError: they have other names.
+    """
+    if isinstance(metadata, FactColumns):
+        return metadata.columns
+    columns: Mapping[str, Any] = _turned(metadata) if metadata else {}
+    return columns
+
+
+def _turned(nests: Sequence[Any]) -> Any:
+    """A list of nests that are alike as the dict or tuple of lists.
+
+    Raises:
+        TypeError: they are not alike.
+    """
+    one = nests[0]
+    if isinstance(one, Mapping) and all(isinstance(other, Mapping) and other.keys() == one.keys() for other in nests):
+        return {name: [other[name] for other in nests] for name in one}
+    if isinstance(one, tuple) and all(isinstance(other, tuple) and len(other) == len(one) for other in nests):
+        return tuple(list(values) for values in zip(*nests, strict=True))
+    raise TypeError
+
+
+def _marks(name: str, values: Any, batch: EpisodeBatch) -> np.ndarray:
+    """A marker of each episode, ``[E] bool``, or ``[1]`` where it is the same for all.
+
+    Raises:
+        TypeError: it is no boolean.
+    """
+    values = [batch.rows.metadata.get(name, False)] if values is None else values
+    listed = values.tolist() if isinstance(values, np.ndarray) else values
+    if not isinstance(listed, list) or not all(isinstance(value, _BOOLEAN) for value in listed):
+        raise TypeError
+    marks = np.array([bool(value) for value in listed])
     return marks | batch.placeholder if name == PLACEHOLDER_FINAL_ROW and batch.placeholder is not None else marks
 
 
@@ -269,6 +302,8 @@ def _stored_columns(values: Any, path: nest.Path) -> Iterator[tuple[nest.Path, _
     Raises:
         TypeError: one has values of several kinds, or such as can't be stored.
     """
+    if isinstance(values, list) and isinstance(values[0], Mapping | tuple) and values[0]:
+        values = _turned(values)
     if isinstance(values, Mapping) and values and all(map(_is_name, values)):
         for name, child in values.items():
             yield from _stored_columns(child, (*path, name))
@@ -278,17 +313,33 @@ def _stored_columns(values: Any, path: nest.Path) -> Iterator[tuple[nest.Path, _
     elif isinstance(values, np.ndarray) and values.dtype.kind in _PLAIN and _is_stored(values):
         yield path, _Column("", values)
     else:
-        yield path, _text_column(values.tolist() if isinstance(values, np.ndarray) else values)
+        yield path, _listed_column(values.tolist() if isinstance(values, np.ndarray) else values)
 
 
-def _text_column(texts: Any) -> _Column:
-    if not isinstance(texts, list) or not all(isinstance(text, str | bytes) for text in texts):
-        raise TypeError
-    kinds = {isinstance(text, str) for text in texts}
-    array = _text(np.array(texts, object)) if len(kinds) == 1 else None
+def _listed_column(values: Any) -> _Column:
+    """Values of one type: numbers that an array has no other form of, arrays of one shape, or texts."""
+    kinds = set(map(type, values)) if isinstance(values, list) else set()
+    kind = kinds.pop() if len(kinds) == 1 else None
+    if kind is np.ndarray:
+        dtypes, shapes = {value.dtype for value in values}, {value.shape for value in values}
+        array = np.stack(values) if len(dtypes) == len(shapes) == 1 and values[0].dtype.kind in _PLAIN else None
+    elif kind is not None and issubclass(kind, str | bytes):
+        return _Column("str" if issubclass(kind, str) else "", _required(_text(np.array(values, object))))
+    elif kind in _NUMBERS or (kind is not None and issubclass(kind, np.generic)):
+        array = np.array(values)
+        usual = (
+            np.int64 if kind is int else np.asarray(values[0]).dtype
+        )  # of some Python's integers numpy makes another
+        array = array if array.dtype == usual and array.dtype.kind in _PLAIN else None
+    else:
+        array = None
+    return _Column("", _required(array if array is not None and _is_stored(array) else None))
+
+
+def _required(array: np.ndarray | None) -> np.ndarray:
     if array is None:
         raise TypeError
-    return _Column("str" if kinds == {True} else "", array)
+    return array
 
 
 def _is_name(name: Any) -> bool:

@@ -117,10 +117,24 @@ def test_several_episodes_and_going_on(episodes: list[dict[str, Any]], tmp_path_
     assert again.python_kinds() == writer.python_kinds() and again.paths() == writer.paths()
 
 
+CELLS = {
+    "texts": st.text(max_size=3),
+    "bytes": st.binary(max_size=3),
+    "booleans": st.booleans(),
+    "integers": st.integers(-5, 5) | st.integers(2**63 - 1, 2**63 + 1),
+    "floats": st.floats(),
+    "arrays": st.builds(
+        lambda number, dtype: np.arange(number).astype(dtype), st.just(2), st.sampled_from(["i2", ">f4"])
+    ),
+    "numbers": st.sampled_from([np.float32(1.5), np.float32(-1), np.int16(3)]),
+    "mixed": VALUES,
+}
+
+
 @st.composite
 def columns(draw: Any, count: int) -> Any:
     """What is known of each of `count` episodes, in one column or a nest of some."""
-    kind = draw(st.sampled_from(["array", "texts", "bytes", "mixed", "dict", "tuple"]))
+    kind = draw(st.sampled_from(["array", "dict", "tuple", *CELLS]))
     if kind == "array":
         shape = (count, *draw(st.lists(st.integers(0, 2), max_size=2)))
         dtype = draw(st.sampled_from(["f4", "f8", "i2", "u8", "c16", "?", "S2", "U2", "g"]))
@@ -129,14 +143,13 @@ def columns(draw: Any, count: int) -> Any:
         return {name: draw(columns(count)) for name in draw(st.sets(NAMES, min_size=1, max_size=2))}
     if kind == "tuple":
         return (draw(columns(count)), draw(columns(count)))
-    cell = {"texts": st.text(max_size=3), "bytes": st.binary(max_size=3), "mixed": VALUES}[kind]
-    return draw(st.lists(cell, min_size=count, max_size=count))
+    return draw(st.lists(CELLS[kind], min_size=count, max_size=count))
 
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_a_block_is_its_episodes_one_by_one(data: st.DataObject) -> None:
-    together, alone = MetadataWriter(), MetadataWriter()
+    together, listed, alone = MetadataWriter(), MetadataWriter(), MetadataWriter()
     for count in data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)):
         shared = data.draw(st.dictionaries(NAMES, VALUES, max_size=2))
         names = data.draw(st.sets(NAMES, max_size=3))
@@ -145,6 +158,8 @@ def test_a_block_is_its_episodes_one_by_one(data: st.DataObject) -> None:
         rows = Episode(reward=np.zeros(count), metadata=shared)
         batch = EpisodeBatch(rows, np.arange(count), marks, metadata=facts if names else None)
         found = [data for data, _ in example_records(together.write(batch))]
-        assert found == [one for episode in batch for one in record(alone, episode.metadata)]
-    assert together.lost == alone.lost and together.features() == alone.features()
-    assert together.python_kinds() == alone.python_kinds() and together.paths() == alone.paths()
+        metadata = [episode.metadata for episode in batch]
+        assert found == record(listed, *metadata) == [one for facts in metadata for one in record(alone, facts)]
+    for writer in (together, listed):
+        assert writer.lost == alone.lost and writer.features() == alone.features()
+        assert writer.python_kinds() == alone.python_kinds() and writer.paths() == alone.paths()
