@@ -39,6 +39,18 @@ class FactColumns(Sequence[dict[str, Any]]):
             if len(column) != count:
                 raise ValueError(f"{len(column)} values of {nest.path_name(path)} for {count} episodes")
 
+    @classmethod
+    def of(cls, facts: Sequence[Mapping[str, Any]]) -> FactColumns | None:
+        """The same as columns, lists at the leaves; None where some have a name that others lack.
+
+        >>> FactColumns.of([{"task": {"seed": 3}}, {"task": {"seed": 5}}]).columns
+        {'task': {'seed': [3, 5]}}
+        """
+        if isinstance(facts, cls):
+            return facts
+        columns = _turned(list(facts))
+        return cls(columns, len(facts)) if isinstance(columns, dict) else None
+
     def take(self, which: Any) -> FactColumns:
         """Those of some episodes: a slice, or numbers."""
         if isinstance(which, slice):
@@ -289,6 +301,17 @@ class EpisodeBatch:
     def __str__(self) -> str:
         rows = shown.field_rows((name, getattr(self.rows, name)) for name in (*DATA_FIELDS, "extras"))
         return shown.aligned(repr(self), rows)
+
+
+def _turned(values: list[Any]) -> Any:
+    """A list of nests that are alike as a nest of lists, as far down as they are."""
+    one = values[0]
+    if isinstance(one, Mapping) and one and all(isinstance(name, str) for name in one):
+        alike = all(isinstance(value, Mapping) and value.keys() == one.keys() for value in values)
+        return values if not alike else {name: _turned([value[name] for value in values]) for name in one}
+    if isinstance(one, tuple) and one and all(isinstance(v, tuple) and len(v) == len(one) for v in values):
+        return tuple(_turned(list(parts)) for parts in zip(*values, strict=True))
+    return values
 
 
 def _marked(episode: Episode) -> np.ndarray | None:

@@ -166,20 +166,30 @@ class SharedFacts:
 
 def _telling(batch: EpisodeBatch) -> list[int]:
     """The first episode, and each with something in its metadata that none has before it, for all that can be seen."""
-    columns = [] if batch.placeholder is None else [batch.placeholder]
-    if isinstance(batch.metadata, FactColumns):
-        columns += [column for _, column in nest.flatten(batch.metadata.columns)]
-    elif batch.metadata is not None:
-        return list(range(len(batch)))
+    columns: list[Any] = [] if batch.placeholder is None else [batch.placeholder]
+    if batch.metadata is not None:
+        facts = FactColumns.of(batch.metadata)
+        columns += [None] if facts is None else [column for _, column in nest.flatten(facts.columns)]
     telling = {0}
     for column in columns:
-        if not isinstance(column, np.ndarray) or column.dtype.kind not in "biufc":
+        if isinstance(column, np.ndarray) and column.dtype.kind in "biufc":
+            other = column != column[0]
+            if column.dtype.kind in "fc":
+                other &= ~(np.isnan(column) & np.isnan(column[0]))
+            telling.update(np.flatnonzero(other.reshape(len(batch), -1).any(1))[:1].tolist())
+        elif _is_plain(column):
+            telling.update(next(([i] for i, value in enumerate(column) if value != column[0]), []))
+        else:
             return list(range(len(batch)))
-        other = column != column[0]
-        if column.dtype.kind in "fc":
-            other &= ~(np.isnan(column) & np.isnan(column[0]))
-        telling.update(np.flatnonzero(other.reshape(len(batch), -1).any(1))[:1].tolist())
     return sorted(telling)
+
+
+def _is_plain(column: Any) -> bool:
+    """Whether all values are of one type, and there is nothing to say against any of them."""
+    kinds = set(map(type, column)) if isinstance(column, list) else set()
+    if kinds <= {str} or kinds <= {bytes}:
+        return bool(kinds) and ("\0" if kinds == {str} else b"\0") not in type(column[0])().join(column)
+    return kinds == {bool} or (kinds == {int} and -(2**63) <= min(column) and max(column) < 2**63)
 
 
 def _array(value: Any) -> np.ndarray:

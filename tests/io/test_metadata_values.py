@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from rlds2buf import Episode, EpisodeBatch
+from rlds2buf.core.episode_batch import FactColumns
 from rlds2buf.io.metadata_values import SharedFacts, fact, facts_of, from_json, same_fact, to_json
 
 NUMBERS = hnp.arrays(
@@ -46,6 +48,40 @@ def test_shared_facts_are_those_of_all(episodes: list[dict[str, Any]]) -> None:
     }
     assert set(shared.facts or {}) == same
     assert lost.keys() == {f"metadata/{name}" for name in every - same}
+
+
+COLUMNS = st.one_of(
+    st.lists(st.one_of(st.integers(0, 1), st.integers(2**63, 2**70)), min_size=3, max_size=3),
+    st.lists(st.sampled_from(["a", "b", "\0"]), min_size=3, max_size=3),
+    st.lists(st.sampled_from([b"a", b"b", b"\0", "a", None, 0.0]), min_size=3, max_size=3),
+    hnp.arrays(
+        hnp.floating_dtypes(endianness="="), st.sampled_from([(3,), (3, 2)]), elements=st.sampled_from([0, np.nan])
+    ),
+    hnp.arrays(np.int8, 3, elements=st.integers(0, 1)),
+)
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from("abc"), st.one_of(COLUMNS, st.dictionaries(st.just("in"), COLUMNS)))),
+    st.none() | hnp.arrays(bool, 3),
+    st.booleans(),
+)
+def test_a_batch_is_its_episodes_one_by_one(
+    blocks: list[dict[str, Any]], marks: np.ndarray | None, listed: bool
+) -> None:
+    together, alone = SharedFacts(), SharedFacts()
+    lost: list[set[tuple[str, str]]] = [set(), set()]
+    for columns in blocks:
+        facts = FactColumns(
+            {name: column for name, column in columns.items() if not isinstance(column, dict) or column}, 3
+        )
+        rows = Episode(reward=np.zeros(3), metadata={"policy": "expert"})
+        batch = EpisodeBatch(rows, np.arange(3), marks, metadata=list(facts) if listed else facts)
+        together.add_batch(batch, lambda path, why: lost[0].add((path, why)))
+        for episode in batch:
+            alone.add(episode.metadata, lambda path, why: lost[1].add((path, why)))
+    assert lost[0] == lost[1]
+    assert together.to_json() == alone.to_json()
 
 
 @pytest.mark.parametrize(

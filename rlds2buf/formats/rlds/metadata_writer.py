@@ -7,7 +7,7 @@ there, zeros (NaN, an empty string) are written, and counted in `lost`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -180,10 +180,13 @@ class MetadataWriter:
 
     def _columns(self, batch: EpisodeBatch) -> dict[nest.Path, _Column] | None:
         """The metadata by path; None where they can't be had so, and each episode's have to be looked at."""
+        facts = FactColumns.of(batch.metadata) if batch.metadata is not None else None
+        if facts is None and batch.metadata is not None:
+            return None
+        own = {} if facts is None else facts.columns
         out: dict[nest.Path, _Column] = {}
         columns: dict[str, dict[nest.Path, _Column]] = {}
         try:
-            own = _own_columns(batch.metadata)
             for name in MARKERS:
                 out[(name,)] = _Column("", _marks(name, own.get(name), batch))
             for name, column in own.items():
@@ -256,32 +259,6 @@ class MetadataWriter:
             reasons[reason] = reasons.get(reason, 0) + count
 
 
-def _own_columns(metadata: Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any]:
-    """What is known of each episode beside what they share, by name.
-
-    Raises:
-        TypeError: they have other names.
-    """
-    if isinstance(metadata, FactColumns):
-        return metadata.columns
-    columns: Mapping[str, Any] = _turned(metadata) if metadata else {}
-    return columns
-
-
-def _turned(nests: Sequence[Any]) -> Any:
-    """A list of nests that are alike as the dict or tuple of lists.
-
-    Raises:
-        TypeError: they are not alike.
-    """
-    one = nests[0]
-    if isinstance(one, Mapping) and all(isinstance(other, Mapping) and other.keys() == one.keys() for other in nests):
-        return {name: [other[name] for other in nests] for name in one}
-    if isinstance(one, tuple) and all(isinstance(other, tuple) and len(other) == len(one) for other in nests):
-        return tuple(list(values) for values in zip(*nests, strict=True))
-    raise TypeError
-
-
 def _marks(name: str, values: Any, batch: EpisodeBatch) -> np.ndarray:
     """A marker of each episode, ``[E] bool``, or ``[1]`` where it is the same for all.
 
@@ -302,8 +279,6 @@ def _stored_columns(values: Any, path: nest.Path) -> Iterator[tuple[nest.Path, _
     Raises:
         TypeError: one has values of several kinds, or such as can't be stored.
     """
-    if isinstance(values, list) and isinstance(values[0], Mapping | tuple) and values[0]:
-        values = _turned(values)
     if isinstance(values, Mapping) and values and all(map(_is_name, values)):
         for name, child in values.items():
             yield from _stored_columns(child, (*path, name))
