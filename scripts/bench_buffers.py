@@ -6,7 +6,7 @@ of the machine's speed meets all; fills of new buffers take turns too.  Run it w
 cpprb stable-baselines3`` beside rlds2buf; what is not installed, or does not load (torchrl's
 extension needs the PyTorch it was built for), is left out and named.
 
-    --parts prioritized,bulk,steps,curve,threads   what to measure; all of it takes about five minutes
+    --parts prioritized,bulk,short,steps,curve,threads   what to measure; all of it takes about five minutes
     --top 100000000 --directory DIR                rows at the top of the curve, kept in files there
     --seconds 60                                   of four threads sampling beside one that writes
 """
@@ -35,6 +35,8 @@ BARS = {
     "prioritized sample + update": {"cpprb": 0.4, "torchrl": 0.2},
     "prioritized bulk add": {"cpprb": 0.7},
     "uniform bulk add": {"cpprb": 0.8},
+    "uniform, 20-step episodes into a new buffer": {"cpprb": 0.7},
+    "prioritized, 20-step episodes into a new buffer": {"cpprb": 0.5},
     "one step at a time": {"cpprb": 1.0},
 }
 
@@ -84,6 +86,39 @@ def bulk(data: dict[str, np.ndarray], prioritized: bool, repeats: int = 11) -> l
             del peer
             gc.collect()
     return [{name: statistics.median(values) for name, values in which.items()} for which in times]
+
+
+def short_episodes(data: dict[str, np.ndarray], prioritized: bool, repeats: int = 11) -> dict[str, float]:
+    """A new buffer, made and filled: by EpisodeBatches of 20 steps an episode, 16k rows each; by one bulk add."""
+    count = len(data["rew"])
+    rows = 21 * (count // 20)
+    place = np.arange(rows)
+    row = np.minimum(place - place // 21, count - 1)  # the last one of each is the observation behind its last step
+    first, last = place % 21 == 0, place % 21 == 20
+    columns = {"observation": data["obs"][row], "action": data["act"][row], "reward": data["rew"][row]}
+    flags = {"is_first": first, "is_last": last, "is_terminal": last}
+    most = (1 << 14) // 21 * 21
+    times: dict[str, list[float]] = {}
+    for turn in range(repeats + 1):
+        for name, make in available(prioritized).items():
+            start = time.perf_counter()
+            try:
+                if name == "rlds2buf":
+                    peer = make(rows, prioritized)
+                    for at in range(0, rows, most):
+                        some = {key: column[at : at + most] for key, column in {**columns, **flags}.items()}
+                        episodes = rlds2buf.Episode(**some)
+                        peer.buffer.add(EpisodeBatch(episodes, np.arange(0, len(episodes), 21)))
+                else:
+                    peer = make(count, prioritized)
+                    peer.add(data)
+            except NotImplementedError:
+                continue
+            if turn:
+                times.setdefault(name, []).append(time.perf_counter() - start)
+            del peer
+            gc.collect()
+    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def one_by_one(data: dict[str, np.ndarray], steps: int) -> dict[str, float]:
@@ -220,10 +255,24 @@ def report(what: str, seconds: dict[str, float], unit: tuple[str, float]) -> dic
     return {"seconds": seconds, "ratio": {peer: seconds["rlds2buf"] / value for peer, value in seconds.items()}}
 
 
+def fills(data: dict[str, np.ndarray], parts: list[str], ms: tuple[str, float]) -> dict[str, Any]:
+    """Measure and print how fast buffers are filled."""
+    results = {}
+    for kind in ("prioritized", "uniform"):
+        if "bulk" in parts:
+            new, again = bulk(data, kind == "prioritized")
+            results[f"bulk_{kind}"] = report(f"{kind} bulk add", new, ms)
+            results[f"bulk_{kind}_again"] = report(f"{kind} bulk add to a full buffer", again, ms)
+        if "short" in parts:
+            what = f"{kind}, 20-step episodes into a new buffer"
+            results[f"short_{kind}"] = report(what, short_episodes(data, kind == "prioritized"), ms)
+    return results
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="prioritized,bulk,steps,curve,threads")
+    parser.add_argument("--parts", default="prioritized,bulk,short,steps,curve,threads")
     parser.add_argument("--transitions", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=2000)
@@ -233,17 +282,13 @@ def main() -> None:
     parser.add_argument("--json", help="write the figures there too")
     options = parser.parse_args()
     parts = options.parts.split(",")
-    data = columns(options.transitions if {"prioritized", "bulk"} & set(parts) else 100_000)
+    data = columns(options.transitions if {"prioritized", "bulk", "short"} & set(parts) else 100_000)
     results: dict[str, Any] = {}
     us, ms = ("us", 1e6), ("ms", 1e3)
     if "prioritized" in parts:
         found = sample_and_update(data, options.batch, options.rounds)
         results["sample_update"] = report("prioritized sample + update", found, us)
-    if "bulk" in parts:
-        for kind in ("prioritized", "uniform"):
-            new, again = bulk(data, kind == "prioritized")
-            results[f"bulk_{kind}"] = report(f"{kind} bulk add", new, ms)
-            results[f"bulk_{kind}_again"] = report(f"{kind} bulk add to a full buffer", again, ms)
+    results.update(fills(data, parts, ms))
     if "steps" in parts:
         small = {name: column[:100_000] for name, column in data.items()}
         results["steps"] = report("one step at a time", one_by_one(small, 20_000), us)

@@ -31,14 +31,13 @@ class FifoContents(Contents):
         if self.frozen:
             self.relay(max(self.fifo.limit if self.fifo.unit == "rows" else 0, store.num_rows), in_memory)
         first = store.newest
-        while len(rest.flags):
-            rows, gone = self._make_room(rest)
-            if rows == len(rest.flags):
-                self._store(rest, gone, priorities)
-                break
+        rows, gone = self._make_room(rest)
+        while rows < len(rest.flags):
             piece, rest = rest.rows(0, rows), rest.rows(rows, len(rest.flags))
             self._store(piece, gone, None if priorities is None else priorities[: piece.items])
             priorities = None if priorities is None else priorities[piece.items :]
+            rows, gone = self._make_room(rest)
+        self._store(rest, gone, priorities)
         if block.place is None and block.ends is None:
             return np.arange(first, first + block.items, dtype=np.uint64)
         return (first + block.starts).astype(np.uint64)
@@ -48,12 +47,12 @@ class FifoContents(Contents):
 
         Of the latter, the rows held are the first ones, and then those of the block.
         """
-        store = self.store
-        leaving, edges = self.fifo.leaving(store, self.sampler.count, block), block.edges
-        if len(edges) == 1:
+        store, leaving = self.store, self.fifo.leaving(self.store, self.sampler.count, block)
+        if block.ends is None:
             rows, gone = len(block.flags), int(leaving[0])
             needed = store.num_rows + rows - gone
             return rows, gone if needed <= store.slots else gone - self._grow(rows, gone, needed)
+        edges = block.edges
         held = store.num_rows + edges - leaving  # once each episode is in
         gone = 0
         if held[0] > store.slots:
@@ -78,7 +77,8 @@ class FifoContents(Contents):
         if skipped:
             block = block.rows(skipped, len(block.flags))
         store.expect(len(block.flags))
-        self.evict(gone - skipped)
+        if gone:
+            self.evict(gone - skipped)
         if skipped:
             self._skip(skipped, whole.items - block.items, priorities)
         first = store.write(block.columns, block.flags, own=block.own, source=block.source)

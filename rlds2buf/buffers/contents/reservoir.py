@@ -300,14 +300,16 @@ class ReservoirContents(Contents):
     def _replace(self, places: np.ndarray) -> None:
         """Items are offered for these ``[n]`` places, one after the other: who has one leaves."""
         offered = places[places >= 0]
-        _, first = np.unique(offered, return_index=True)
-        left = np.full(len(offered), -1)  # others came in this call, and leave at once
-        left[first] = offered[first]
-        held = (left >= 0) & (left < self.places.count)
-        left[held] = self.places.ring[left[held]]
+        if len(offered) < 2:
+            return self._leave(self.places.ring[offered[offered < self.places.count]].astype(np.int64))
+        wanted, first = np.unique(offered, return_index=True)
+        taken = wanted < self.places.count
+        slots = self.places.ring[wanted[taken]].astype(np.int64)
         if self.hits is not None:
-            self.hits.left(np.where(held, left, -1)[held | (left < 0)])
-        self._remove(np.sort(left[held]))
+            left = np.full(len(offered), -1)  # others came in this call, and leave at once
+            left[first[taken]] = slots
+            self.hits.left(np.delete(left, first[~taken]))
+        return self._remove(slots)
 
     def _leave(self, slots: np.ndarray) -> None:
         """The items that start in these slots leave."""

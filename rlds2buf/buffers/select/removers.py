@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -68,30 +68,35 @@ class Fifo:
             if self.unit == "episodes":
                 raise EpisodeError("single transitions can't go into a buffer that counts episodes", rule="no-episode")
             return
-        longest = int(_rows(block).max())
+        longest = len(block.flags) if block.ends is None else int(_rows(block).max())
         size = {"rows": longest, "episodes": 1}.get(self.unit, longest - 1)
         if size > self.limit:
             what = f"the episode has {size} {self.unit}, more than the capacity of {self.limit}"
             raise EpisodeError(what, source=block.origin, episode=block.index, rule="longer-than-capacity")
 
-    def leaving(self, store: RowStore, items: int, block: Block) -> np.ndarray:
+    def leaving(self, store: RowStore, items: int, block: Block) -> Sequence[int] | np.ndarray:
         """How many of the oldest rows must leave so that a block fits beside the `items` held.
 
         Returns:
-            ``[E] int64``, by each of the block's episodes how many have left when it is in, ascending; the rows of
+            ``[E]`` integers: by each of the block's episodes how many have left when it is in, ascending; the rows of
             the block count on from those held: some of the first ones may leave before the last ones come.
         """
-        edges = block.edges
         if self.unit == "rows":
-            return np.maximum(store.num_rows + edges - self.limit, 0)
+            rows: Any = len(block.flags) if block.ends is None else block.edges
+            return _above(store.num_rows + rows - self.limit)
         if self.unit == "episodes":
-            count = np.maximum(len(self.lengths) + 1 + np.arange(len(edges)) - self.limit, 0)
+            count = _above(len(self.lengths) + 1 + np.arange(len(block.edges)) - self.limit)
             lengths = itertools.islice(itertools.chain(self.lengths, _rows(block).tolist()), int(count[-1]))
             return np.append(0, np.cumsum(np.fromiter(lengths, np.int64)))[count]
-        count = np.maximum(items + np.searchsorted(block.starts, edges) - self.limit, 0)
-        held = _first_items(store, int(count[-1]) + 1)
-        starts = np.concatenate([held, store.num_rows + block.starts, [store.num_rows + len(block.flags)]])
-        return np.where(count, starts[count], 0)
+        new: Any = block.items if block.ends is None else np.searchsorted(block.starts, block.edges)
+        count = _above(items + new - self.limit)
+        most = int(count[-1])
+        if not most:
+            return count
+        starts = _first_items(store, most + 1)
+        if most >= len(starts):
+            starts = np.concatenate([starts, store.num_rows + block.starts, [store.num_rows + len(block.flags)]])
+        return starts[list(count)] if len(count) == 1 else np.where(count, starts[count], 0)
 
     def added(self, block: Block) -> None:
         """Note a block that was stored, and that the oldest left."""
@@ -148,9 +153,11 @@ class WholeFifo(Fifo):
             what = f"an item has {largest} {self.unit}, more than the capacity of {self.limit}"
             raise EpisodeError(what, source=block.origin, episode=block.index, rule="longer-than-capacity")
 
-    def leaving(self, store: RowStore, items: int, block: Block) -> np.ndarray:
+    def leaving(self, store: RowStore, items: int, block: Block) -> Sequence[int] | np.ndarray:
         """As :meth:`Fifo.leaving`; of one episode's items, too, the first ones may leave."""
         rows, costs = self._costs(block)
+        if block.ends is None:
+            return (self._least(rows, costs, self._used + int(costs.sum()) - self.limit),)
         used = self._used + np.append(0, np.cumsum(costs))[np.searchsorted(block.starts, block.edges)]
         surplus = np.maximum(used - self.limit, 0)
         held, gone = [], 0
@@ -201,6 +208,17 @@ class WholeFifo(Fifo):
         if self.unit == "rows":
             return rows, rows
         return rows, block.place[block.starts] if self.unit == "transitions" else np.ones(block.items, np.int64)
+
+    def _least(self, rows: np.ndarray, costs: np.ndarray, surplus: int) -> int:
+        """How many of the oldest rows take so much of the limit, those held before these."""
+        gone = 0
+        for count, cost in self._held:
+            if surplus <= 0:
+                return gone
+            gone += count
+            surplus -= cost
+        own = np.searchsorted(np.append(0, np.cumsum(costs)), max(surplus, 0))
+        return gone + int(rows[:own].sum())
 
     def _leave(self, limit: int) -> int:
         rows = 0
@@ -295,13 +313,18 @@ def _rows(block: Block) -> np.ndarray:
     return np.diff(block.edges, prepend=0)
 
 
+def _above(values: Any) -> Any:
+    """Integers, those below 0 as 0; of a single one a tuple: arrays would be felt at each step that an actor adds."""
+    return (max(0, values),) if isinstance(values, int) else np.maximum(values, 0)
+
+
 def _first_items(store: RowStore, count: int) -> np.ndarray:
     """Where the oldest transitions start, the first `count` of them at least if there are so many: places of rows."""
     rows = 2 * count + 64
     while True:
         rows = min(rows, store.num_rows)
-        codes = [store.flags[slots] & CODE for slots, _ in store.spans(store.oldest, rows)]
-        starts = np.flatnonzero(np.concatenate(codes) != FINAL_ROW)
+        flags = [store.flags[slots] for slots, _ in store.spans(store.oldest, rows)]
+        starts = np.flatnonzero(((flags[0] if len(flags) == 1 else np.concatenate(flags)) & CODE) != FINAL_ROW)
         if len(starts) >= count or rows == store.num_rows:
             return starts
         rows *= 4
