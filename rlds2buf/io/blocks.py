@@ -215,15 +215,14 @@ def _column(values: list[Any], lengths: list[int]) -> Any:
         KeyError, TypeError, ValueError: they differ.
     """
     first = values[0]
-    kinds = set(map(type, values))
     if isinstance(first, np.ndarray):
-        if not all(issubclass(kind, np.ndarray) for kind in kinds) or list(map(len, values)) != lengths:
+        if list(map(len, values)) != lengths:
             raise ValueError("their columns are not as long as they are")
         return np.concatenate(values, dtype=first.dtype, casting="no")
-    if len(kinds) > 1:
+    if len(kinds := set(map(type, values))) > 1:
         raise TypeError(f"a field of theirs is of {len(kinds)} kinds")
-    if first is None:
-        return None
+    if first is None or not any(values):
+        return first
     if isinstance(first, dict):
         keys = first.keys()
         if any(value.keys() != keys for value in values):
