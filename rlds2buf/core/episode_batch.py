@@ -165,13 +165,14 @@ class EpisodeBatch:
             index=np.hstack(index) if known else None,
             metadata=metadata,
             derived=frozenset().union(*(part.derived for part in parts)),
+            records=_joined_records(parts),
             sources=_joined_sources(parts),
         )
 
     @classmethod
-    def of_one(cls, episode: Episode) -> EpisodeBatch:
+    def of_one(cls, episode: Episode, records: Records | None = None) -> EpisodeBatch:
         """A single episode as a batch; its columns are shared."""
-        return cls(episode, np.zeros(1, np.int64), _marked(episode), derived=episode.derived)
+        return cls(episode, np.zeros(1, np.int64), _marked(episode), derived=episode.derived, records=records)
 
     @property
     def num_steps(self) -> int:
@@ -247,7 +248,7 @@ class EpisodeBatch:
         part.rows = rows
         part.starts = starts
         part.derived = self.derived
-        part.records = None
+        part.records = None if self.records is None else self.records.take(which)
         part.placeholder = None if self.placeholder is None else self.placeholder[which]
         part.index = None if self.index is None else self.index[which]
         rows.index = None if part.index is None else int(part.index[0])
@@ -272,13 +273,15 @@ class EpisodeBatch:
     def __iter__(self) -> Iterator[Episode]:
         stops = (self.ends + 1).tolist()
         index = [None] * len(stops) if self.index is None else self.index.tolist()
-        each = zip(self.starts.tolist(), stops, index, self.facts(), self.each_source(), strict=True)
-        for start, stop, number, facts, source in each:
+        records = [None] * len(stops) if self.records is None else self.records
+        each = zip(self.starts.tolist(), stops, index, self.facts(), self.each_source(), records, strict=True)
+        for start, stop, number, facts, source, record in each:
             episode = _view(self.rows, slice(start, stop))
             episode.index = number
             episode.source = source
             episode.metadata = facts
             episode.derived = self.derived
+            episode.record = record
             yield episode
 
     def each_source(self) -> Sequence[str | None]:
@@ -341,6 +344,12 @@ def _joined_facts(
         facts.extend([part.metadata] if isinstance(part, Episode) else part.facts())
     marked = np.array([bool(found.get(PLACEHOLDER_FINAL_ROW)) for found in facts])
     return {}, facts if any(facts) else None, marked if marked.any() else None
+
+
+def _joined_records(parts: Sequence[Episode | EpisodeBatch]) -> Records | None:
+    """Those of all parts; None where one has none."""
+    found = [part.records for part in parts if isinstance(part, EpisodeBatch) and part.records is not None]
+    return Records.join(found) if len(found) == len(parts) else None
 
 
 def _joined_sources(parts: Sequence[Episode | EpisodeBatch]) -> list[str | None] | None:

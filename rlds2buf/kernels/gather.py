@@ -9,10 +9,8 @@ dtype and nesting.
 
 from __future__ import annotations
 
-from numba.core import cgutils, types
-from numba.extending import intrinsic
-
 from rlds2buf.kernels.compiled import compiled
+from rlds2buf.kernels.memory import copy_bytes
 
 __all__ = ["ALIGN", "AT_LAST", "AT_SLOT", "BEHIND_LAST", "BEHIND_SLOT", "gather_rows"]
 
@@ -22,19 +20,6 @@ AT_SLOT, AT_LAST, BEHIND_LAST, BEHIND_SLOT = 0, 1, 2, 3
 
 ALIGN = 64
 """Where parts of a batch start: a cache line, and what other frameworks want of memory that they borrow."""
-
-
-@intrinsic
-def _copy(typingctx, target, source, size):  # type: ignore[no-untyped-def]  # numba's own typing protocol
-    """C's ``memcpy`` between integer addresses; where the size is known to the compiler, plain moves."""
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        pointer = context.get_value_type(types.voidptr)
-        to, of = (builder.inttoptr(address, pointer) for address in args[:2])
-        cgutils.raw_memcpy(builder, to, of, args[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), codegen
 
 
 @compiled
@@ -71,7 +56,7 @@ def gather_rows(addresses, row_bytes, choice, slots, last, capacity, out, offset
 def _gather_column(to, of, size, rows, behind, capacity):  # type: ignore[no-untyped-def]
     if size >= 128:
         for i in range(rows.shape[0]):
-            _copy(to + i * size, of + _row(rows[i] + behind, capacity) * size, size)
+            copy_bytes(to + i * size, of + _row(rows[i] + behind, capacity) * size, size)
     elif size >= 64:
         _gather_short(to, of, size, 64, rows, behind, capacity)
     elif size >= 32:
@@ -94,8 +79,8 @@ def _gather_short(to, of, size, width, rows, behind, capacity):  # type: ignore[
     for i in range(rows.shape[0]):
         source = of + _row(rows[i] + behind, capacity) * size
         target = to + i * size
-        _copy(target, source, width)
-        _copy(target + size - width, source + size - width, width)
+        copy_bytes(target, source, width)
+        copy_bytes(target + size - width, source + size - width, width)
 
 
 @compiled(inline="always")

@@ -25,7 +25,12 @@ MakeSource = Callable[[], Source]
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
     if one.dtype == object:
-        return one.shape == other.shape and bool(np.all(one == other))
+        pairs = zip(one.reshape(-1).tolist(), other.reshape(-1).tolist(), strict=True)
+        return one.shape == other.shape and all(
+            _same(a, b) if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) else a == b for a, b in pairs
+        )
+    if one.shape != other.shape:
+        return False
     return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 

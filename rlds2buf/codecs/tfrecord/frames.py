@@ -7,6 +7,8 @@ A file is a row of frames, nothing before, between or behind them::
     byte    record[length]
     uint32  masked CRC32C of the record
 
+Frames are found, and compared with their checksums, a stretch of the file at a time.
+
 Source: https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
 """
 
@@ -20,22 +22,27 @@ from typing import BinaryIO
 import crc32c
 import numpy as np
 
+from rlds2buf.core.records import FOOTER_BYTES, HEADER_BYTES, Records
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
 
 __all__ = [
+    "STRETCH_BYTES",
+    "FrameReader",
     "count_records",
     "fill_checksums",
     "frame",
     "frame_header",
     "masked_crc",
     "open_records",
-    "read_framed",
     "read_records",
 ]
 
+STRETCH_BYTES = 1 << 20
+"""How much of a file is looked at in one go, where nothing else is asked for."""
+
 _LENGTH_CRC = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
-_HEADER, _FOOTER = _LENGTH_CRC.size, _CRC.size
+_AROUND = HEADER_BYTES + FOOTER_BYTES
 
 
 def masked_crc(data: bytes | memoryview) -> int:
@@ -71,21 +78,21 @@ def fill_checksums(frames: bytearray, edges: np.ndarray) -> None:
         frames: E frames, one behind the other.
         edges: ``[E + 1] int64``, where each begins, and where the last one ends.
     """
-    footers = edges[1:] - _FOOTER
+    footers = edges[1:] - FOOTER_BYTES
     with memoryview(frames) as whole:
-        pairs = zip((edges[:-1] + _HEADER).tolist(), footers.tolist(), strict=True)
+        pairs = zip((edges[:-1] + HEADER_BYTES).tolist(), footers.tolist(), strict=True)
         crcs = np.array([crc32c.crc32c(whole[start:stop]) for start, stop in pairs], np.uint32)
         masked = ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(0xA282EAD8)
-        np.frombuffer(whole, np.uint8)[footers[:, None] + np.arange(_FOOTER)] = (
-            masked.astype("<u4").view(np.uint8).reshape(-1, _FOOTER)
+        np.frombuffer(whole, np.uint8)[footers[:, None] + np.arange(FOOTER_BYTES)] = (
+            masked.astype("<u4").view(np.uint8).reshape(-1, FOOTER_BYTES)
         )
 
 
 def read_records(path: str | os.PathLike[str], start: int = 0, *, check_data: bool = True) -> Iterator[bytes]:
     """Yield the records of one file from number `start` to the end of the file.
 
-    One record is held at a time, so memory does not grow with the file.  Records before `start` are
-    stepped over by their lengths.
+    A stretch of the file is held at a time, so memory does not grow with the file.  Records before `start`
+    are stepped over by their lengths.
 
     Args:
         path: the file.
@@ -98,40 +105,9 @@ def read_records(path: str | os.PathLike[str], start: int = 0, *, check_data: bo
             names file, record and byte.
         SourceError: the file can't be read.
     """
-    for record, _ in read_framed(path, start, check_data=check_data):
-        yield record
-
-
-def read_framed(
-    path: str | os.PathLike[str], start: int = 0, *, check_data: bool = True
-) -> Iterator[tuple[bytes, int]]:
-    """As :func:`read_records`, each with its masked checksum; the right one, if that is compared.
-
-    Raises:
-        SourceNotFound, SourceFormatError, SourceError: as :func:`read_records`.
-    """
-    name = os.fspath(path)
-    with open_records(name) as file:
-        size = os.fstat(file.fileno()).st_size
-        at, number = _skip(file, name, size, start)
-        header = file.read(_HEADER)
-        while header:
-            length = _length(header, name, number, at, size)
-            record = file.read(length)
-            # The checksum behind a record and the header of the next one come in one read.
-            tail = file.read(_FOOTER + _HEADER)
-            if len(tail) < _FOOTER:
-                raise _truncated(name, number, at)
-            crc = _CRC.unpack_from(tail)[0]
-            if check_data and crc != masked_crc(record):
-                raise SourceFormatError(
-                    f"{name}: record {number} at byte {at}: the checksum of its {length} bytes does not match; "
-                    "the file is damaged"
-                )
-            yield record, crc
-            header = tail[_FOOTER:]
-            at += _HEADER + length + _FOOTER
-            number += 1
+    with FrameReader(path, start, check_data=check_data) as reader:
+        while len(records := reader.take()):
+            yield from (record for record, _ in records)
 
 
 def count_records(path: str | os.PathLike[str]) -> int:
@@ -140,9 +116,9 @@ def count_records(path: str | os.PathLike[str]) -> int:
     Raises:
         SourceNotFound, SourceFormatError, SourceError: as :func:`read_records`.
     """
-    name = os.fspath(path)
-    with open_records(name) as file:
-        return _skip(file, name, os.fstat(file.fileno()).st_size, None)[1]
+    with FrameReader(path) as reader:
+        reader.skip(None)
+        return reader.number
 
 
 def open_records(name: str) -> BinaryIO:
@@ -160,31 +136,163 @@ def open_records(name: str) -> BinaryIO:
         raise SourceError(f"{name}: {cause.strerror or cause}") from cause
 
 
-def _skip(file: BinaryIO, name: str, size: int, count: int | None) -> tuple[int, int]:
-    """Step over `count` records (all of them for None); return the byte and the number reached."""
-    at = number = 0
-    while at < size and (count is None or number < count):
-        file.seek(at)
-        at += _HEADER + _length(file.read(_HEADER), name, number, at, size) + _FOOTER
-        number += 1
-    file.seek(at)
-    return at, number
+class FrameReader:
+    """Reads one file a stretch at a time; a context manager.
+
+    Args:
+        path: the file.
+        start: number of the first record wanted, 0-based; records before it are stepped over.
+        check_data: compare the checksum of every record; the lengths' checksums always are.
+
+    Attributes:
+        number: of the record that the next stretch begins with.
+
+    Raises:
+        SourceNotFound, SourceFormatError, SourceError: as :func:`read_records`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], start: int = 0, *, check_data: bool = True) -> None:
+        self._name = os.fspath(path)
+        self._check_data = check_data
+        self._at = self.number = 0
+        self._file = self._open()
+        try:
+            if start:
+                self.skip(start)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def take(self, size: int = STRETCH_BYTES, most: int | None = None) -> Records:
+        """The next records: about `size` bytes, at least one record and at most so many; none at the file's end.
+
+        Raises:
+            SourceFormatError: the next record is damaged or cut short; those before it have been given.
+        """
+        size = max(size, HEADER_BYTES)
+        while data := self._read(size):
+            edges, heads = _frames_in(data, most)
+            sound = self._sound(data, edges, heads)
+            if sound:
+                records = Records(data, np.array(edges[: sound + 1]))
+                self._at += edges[sound]
+                self.number += sound
+                return records
+            length = self._length(data[:HEADER_BYTES])
+            if len(edges) > 1:
+                raise self._damaged(
+                    f"the checksum of its {length} bytes does not match; the file is damaged",
+                    "its checksum does not match; the file is damaged",
+                )
+            if len(data) < size:
+                raise self._truncated()
+            size = max(size, length + _AROUND)  # it is longer than the stretch
+        return Records(b"", np.zeros(1, np.int64))
+
+    def go_back(self, records: Records, first: int) -> None:
+        """Begin the next stretch with record `first` of the last one."""
+        self._at -= int(records.edges[-1] - records.edges[first])
+        self.number -= len(records) - first
+
+    def skip(self, count: int | None) -> None:
+        """Step over records by their lengths; over all for None.
+
+        Raises:
+            SourceFormatError: the file ends inside one, or a length is damaged.
+        """
+        while count is None or count > 0:
+            header = self._read(HEADER_BYTES)
+            if not header:
+                return
+            self._at += self._length(header) + _AROUND
+            self.number += 1
+            count = None if count is None else count - 1
+
+    def __enter__(self) -> FrameReader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def _open(self) -> BinaryIO:
+        file = open_records(self._name)
+        self._size = os.fstat(file.fileno()).st_size
+        return file
+
+    def _read(self, size: int) -> bytes:
+        """The bytes from where the next stretch begins; fewer only at the file's end."""
+        try:
+            self._file.seek(self._at)
+            return self._file.read(size)
+        except OSError as cause:
+            raise SourceError(f"{self._name}: {cause.strerror or cause}") from cause
+
+    def _sound(self, data: bytes, edges: list[int], heads: list[bytes]) -> int:
+        """How many frames are as their checksums say, from the first one on."""
+        if not heads:
+            return 0
+        begins, ends = np.array(edges[:-1]), np.array(edges[1:])
+        stored = _words(data, begins + 8)
+        right = _masked(list(map(crc32c.crc32c, heads))) == stored
+        if self._check_data:
+            count = len(heads) if right.all() else int(right.argmin())
+            view = memoryview(data)
+            spans = zip((begins[:count] + HEADER_BYTES).tolist(), (ends[:count] - FOOTER_BYTES).tolist(), strict=True)
+            crcs = [crc32c.crc32c(view[a:b]) for a, b in spans]
+            right[:count] = _masked(crcs) == _words(data, ends[:count] - FOOTER_BYTES)
+        return len(heads) if right.all() else int(right.argmin())
+
+    def _length(self, header: bytes) -> int:
+        """What a frame's header says.
+
+        Raises:
+            SourceFormatError: it is damaged, or the file is too short for it.
+        """
+        if len(header) < HEADER_BYTES:
+            raise self._truncated()
+        length, crc = _LENGTH_CRC.unpack(header)
+        if crc != masked_crc(header[:8]):
+            what = "the checksum of its length does not match; the file is damaged, or not a TFRecord file"
+            raise self._damaged(what, what)
+        self._check_length(length)
+        return int(length)
+
+    def _check_length(self, length: int) -> None:
+        # Checked against the file before anything of that size is allocated.
+        if length > self._size - self._at - _AROUND:
+            raise self._truncated()
+
+    def _truncated(self) -> SourceFormatError:
+        what = "the file ends inside it; it is truncated"
+        return self._damaged(what, what)
+
+    def _damaged(self, what: str, compressed: str) -> SourceFormatError:
+        """What is wrong with the next record, said of files as they are and of compressed ones."""
+        return SourceFormatError(f"{self._name}: record {self.number} at byte {self._at}: {what}")
 
 
-def _length(header: bytes, name: str, number: int, at: int, size: int) -> int:
-    if len(header) < _HEADER:
-        raise _truncated(name, number, at)
-    length, crc = _LENGTH_CRC.unpack(header)
-    if crc != masked_crc(header[:8]):
-        raise SourceFormatError(
-            f"{name}: record {number} at byte {at}: the checksum of its length does not match; "
-            "the file is damaged, or not a TFRecord file"
-        )
-    # Checked against the file before anything of that size is allocated.
-    if length > size - at - _HEADER - _FOOTER:
-        raise _truncated(name, number, at)
-    return int(length)
+def _frames_in(data: bytes, most: int | None) -> tuple[list[int], list[bytes]]:
+    """Where whole frames begin, and where the last one ends, by their lengths; and these, eight bytes each."""
+    edges: list[int] = [0]
+    heads: list[bytes] = []
+    at, last = 0, len(data) - _AROUND
+    while at <= last and (most is None or len(heads) < most):
+        head = data[at : at + 8]
+        at += int.from_bytes(head, "little") + _AROUND
+        if at > len(data):
+            break
+        edges.append(at)
+        heads.append(head)
+    return edges, heads
 
 
-def _truncated(name: str, number: int, at: int) -> SourceFormatError:
-    return SourceFormatError(f"{name}: record {number} at byte {at}: the file ends inside it; it is truncated")
+def _words(data: bytes, places: np.ndarray) -> np.ndarray:
+    """The four bytes at each place as a number."""
+    found = np.frombuffer(data, np.uint8)[places[:, None] + np.arange(4)]
+    return np.ascontiguousarray(found).view("<u4")[:, 0]
+
+
+def _masked(crcs: list[int]) -> np.ndarray:
+    """As :func:`masked_crc`, of many."""
+    crc = np.array(crcs, np.uint32)
+    return (crc >> np.uint32(15) | crc << np.uint32(17)) + np.uint32(0xA282EAD8)

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import gzip
 import os
-import struct
 import zlib
-from collections.abc import Iterator
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
-from rlds2buf.codecs.tfrecord.frames import masked_crc, open_records
+from rlds2buf.codecs.tfrecord.frames import FrameReader, open_records
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.errors import SourceFormatError
 
-__all__ = ["is_gzip", "read_gzip_records"]
+__all__ = ["GzipFrameReader", "is_gzip"]
 
-_HEADER = struct.Struct("<QI")
-_FOOTER = struct.Struct("<I")
 _PIECE = 1 << 24
-"""A record is read in pieces of this size, so that a length that is not there is never allocated."""
+"""What is read at once at most, so that a length that is not there is never allocated."""
 
 
 def is_gzip(path: str | os.PathLike[str]) -> bool:
@@ -35,54 +31,75 @@ def is_gzip(path: str | os.PathLike[str]) -> bool:
         return file.read(2) == b"\x1f\x8b"
 
 
-def read_gzip_records(
-    path: str | os.PathLike[str], start: int = 0, *, check_data: bool = True, budget: Budget = BUDGET
-) -> Iterator[bytes]:
-    """Yield the records of one file from number `start` to the end; those before are decompressed and dropped.
+class GzipFrameReader(FrameReader):
+    """As :class:`FrameReader`; records before `start` are decompressed and dropped.
 
-    Args, Raises: as :func:`rlds2buf.codecs.tfrecord.frames.read_records`; SourceFormatError also where the
-        compressed data are damaged; LimitExceeded where a record takes more than the `budget`.
+    Args:
+        budget: for each record.
+
+    Raises:
+        SourceFormatError: also where the compressed data are damaged.
+        LimitExceeded: a record takes more than the `budget`.
     """
-    name = os.fspath(path)
-    number = 0
-    with open_records(name) as raw, gzip.GzipFile(fileobj=raw) as stream:
-        file = cast(BinaryIO, stream)
-        while header := _read(file, _HEADER.size, name, number):
-            if len(header) < _HEADER.size:
-                raise _truncated(name, number)
-            length, crc = _HEADER.unpack(header)
-            if crc != masked_crc(header[:8]):
-                raise SourceFormatError(
-                    f"{name}: record {number}: the checksum of its length does not match; "
-                    "the file is damaged, or not a TFRecord file"
-                )
-            budget.check_bytes(length, f"{name}: record {number}")
-            record = _read(file, length, name, number)
-            footer = _read(file, _FOOTER.size, name, number)
-            if len(record) < length or len(footer) < _FOOTER.size:
-                raise _truncated(name, number)
-            if number >= start:
-                if check_data and _FOOTER.unpack(footer)[0] != masked_crc(record):
-                    raise SourceFormatError(
-                        f"{name}: record {number}: its checksum does not match; the file is damaged"
-                    )
-                yield record
-            number += 1
 
+    def __init__(
+        self, path: str | os.PathLike[str], start: int = 0, *, check_data: bool = True, budget: Budget = BUDGET
+    ) -> None:
+        self._budget = budget
+        self._held = b""  # what has been decompressed from byte `_begin` on
+        self._begin = 0
+        self._failure: Exception | None = None
+        super().__init__(path, start, check_data=check_data)
 
-def _read(file: BinaryIO, length: int, name: str, number: int) -> bytes:
-    pieces = []
-    left = length
-    try:
-        while left and (piece := file.read(min(left, _PIECE))):
+    def _open(self) -> BinaryIO:
+        file = open_records(self._name)
+        self._stream = gzip.GzipFile(fileobj=file)
+        return file
+
+    def _read(self, size: int) -> bytes:
+        held = self._held[max(self._at - self._begin, 0) :]
+        self._drop(self._at - self._begin - len(self._held))
+        pieces = [held]
+        left = size - len(held)
+        while left > 0 and (piece := self._decompressed(left)):
             pieces.append(piece)
             left -= len(piece)
-    except (EOFError, OSError, zlib.error) as cause:
-        raise SourceFormatError(
-            f"{name}: record {number}: the compressed data are damaged or cut short ({cause})"
-        ) from cause
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._held, self._begin = b"".join(pieces), self._at
+        if self._failure is not None and not self._held:
+            raise self._truncated()
+        return self._held[:size]
 
+    def _drop(self, count: int) -> None:
+        while count > 0 and (piece := self._decompressed(count)):
+            count -= len(piece)
+        if count > 0:
+            self.number -= 1  # the file ends inside the one that was stepped over
+            raise self._truncated()
 
-def _truncated(name: str, number: int) -> SourceFormatError:
-    return SourceFormatError(f"{name}: record {number}: the file ends inside it; it is truncated")
+    def _decompressed(self, size: int) -> bytes:
+        """Some of the next bytes; none at the end, or where the rest can't be had."""
+        if self._failure is None:
+            try:
+                return self._stream.read1(min(size, _PIECE))
+            except (EOFError, OSError, zlib.error) as cause:
+                self._failure = cause
+        return b""
+
+    def _sound(self, data: bytes, edges: list[int], heads: list[bytes]) -> int:
+        count = super()._sound(data, edges, heads)
+        lengths = (int.from_bytes(head, "little") for head in heads[:count])
+        return next((i for i, length in enumerate(lengths) if length > self._budget.max_bytes), count)
+
+    def _check_length(self, length: int) -> None:
+        self._budget.check_bytes(length, f"{self._name}: record {self.number}")
+
+    def _truncated(self) -> SourceFormatError:
+        if self._failure is None:
+            return super()._truncated()
+        what = f"the compressed data are damaged or cut short ({self._failure})"
+        error = self._damaged(what, what)
+        error.__cause__ = self._failure
+        return error
+
+    def _damaged(self, what: str, compressed: str) -> SourceFormatError:
+        return SourceFormatError(f"{self._name}: record {self.number}: {compressed}")

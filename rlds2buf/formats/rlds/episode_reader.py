@@ -1,20 +1,19 @@
-"""From the records of an RLDS dataset to episodes, pictures decoded ahead."""
+"""From one record of an RLDS dataset to an episode, or to the words for what is wrong with it."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 from rlds2buf.codecs.images.decode import DamagedImage
-from rlds2buf.codecs.images.pool import DecodePool, PendingFrames
+from rlds2buf.codecs.images.pool import PendingFrames
 from rlds2buf.codecs.tfrecord.example import Feature
 from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget, Tally
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import DATA_FIELDS, FLAG_FIELDS, STEP_FIELDS
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.errors import EpisodeError, SourceError, SourceFormatError
+from rlds2buf.errors import EpisodeError, SourceFormatError
 from rlds2buf.formats.rlds.features import FeatureTree, Sequence, field_specs
 from rlds2buf.formats.rlds.leaf_reader import LeafReader, leaf_readers
 from rlds2buf.formats.rlds.own_metadata import OwnMetadata
@@ -22,8 +21,6 @@ from rlds2buf.formats.rlds.own_metadata import OwnMetadata
 __all__ = ["EpisodeReader", "Record"]
 
 _STEPS: Final = "steps"
-_AHEAD_BYTES: Final = 1 << 24
-_AHEAD_EPISODES: Final = 16
 
 
 class Record(NamedTuple):
@@ -34,25 +31,12 @@ class Record(NamedTuple):
         file: of the record.
         number: of the record in its file, 0-based.
         episode: its number in the source, 0-based.
-        data: the record itself and its checksum, for episodes that keep it.
     """
 
     features: Mapping[str, Feature]
     file: str
     number: int
     episode: int
-    data: tuple[bytes, int] | None = None
-
-
-class _Started(NamedTuple):
-    """A record whose pictures are being decoded."""
-
-    record: Record
-    pictures: list[tuple[LeafReader, PendingFrames]]
-
-    @property
-    def nbytes(self) -> int:
-        return sum(pending.nbytes for _, pending in self.pictures)
 
 
 class EpisodeReader:
@@ -82,90 +66,52 @@ class EpisodeReader:
             found = ", ".join(sorted(features)) or "nothing"
             raise SourceFormatError(f"not an RLDS dataset: no dataset of steps in it (found: {found})")
         kept = _without(steps.feature, without)
-        self._own = own or OwnMetadata()
-        self._budget = budget
-        self.spec = _step_spec(self._own.specs(field_specs(dict(kept))))
-        self._steps = self._own.steps(leaf_readers(kept, _STEPS, (None,)))
-        self._metadata = leaf_readers({key: value for key, value in features.items() if key != _STEPS})
-        both = (self._steps, self._metadata)
+        self.own = own or OwnMetadata()
+        self.budget = budget
+        self.spec = _step_spec(self.own.specs(field_specs(dict(kept))))
+        self.steps = self.own.steps(leaf_readers(kept, _STEPS, (None,)))
+        self.metadata = leaf_readers({key: value for key, value in features.items() if key != _STEPS})
+        both = (self.steps, self.metadata)
         self._pictures = [reader for _, reader in nest.flatten(both) if reader.has_pixels]
 
-    def episodes(self, records: Iterator[Record], threads: int | None = None) -> Iterator[Episode | EpisodeError]:
-        """Episodes in the records' order, or in place of one the error that says why it can't be had.
-
-        While one is in use the pictures of the next ones are decoded: of at least one, and of more as
-        long as they are at most 16 with 16 MiB of pixels together.
+    def episode(self, record: Record, pixels: Mapping[str, Any]) -> Episode | EpisodeError:
+        """The episode, or the error that says why it can't be had.
 
         Args:
-            threads: see :class:`~rlds2buf.codecs.images.pool.DecodePool`.
+            record: of the episode.
+            pixels: what has become of pictures, by the key of their leaf, where they are decoded already.
 
         Raises:
-            SourceFormatError: a record is not what features.json says; when its turn comes.
-            SourceError: whatever `records` raises; when its turn comes.
+            SourceFormatError: the record is not what features.json says.
         """
-        if not self._pictures:
-            for record in records:
-                yield self._episode(record, {})
-            return
-        with DecodePool(threads) as pool:
-            most = _AHEAD_EPISODES if pool.threads > 1 else 0
-            waiting: deque[_Started | SourceError] = deque()
-            for started in self._started(records, pool):
-                waiting.append(started)
-                while len(waiting) > most or (len(waiting) > 2 and _nbytes(waiting) > _AHEAD_BYTES):
-                    yield self._finished(waiting.popleft())
-            while waiting:
-                yield self._finished(waiting.popleft())
+        tally = Tally(self.budget)
 
-    def _started(self, records: Iterator[Record], pool: DecodePool) -> Iterator[_Started | SourceError]:
-        """The records at work; an error comes as the last one, behind those before it."""
-        try:
-            for record in records:
-                yield self._start(record, pool)
-        except SourceError as error:
-            yield error
-
-    def _start(self, record: Record, pool: DecodePool) -> _Started:
-        try:
-            tally = Tally(self._budget)
-            files = [reader.files(record.features, tally) for reader in self._pictures]
-        except SourceFormatError as cause:
-            raise _damaged(record, cause) from cause
-        pairs = zip(self._pictures, files, strict=True)
-        return _Started(record, [(reader, pool.submit(column, reader.leaf)) for reader, column in pairs])
-
-    def _finished(self, started: _Started | SourceError) -> Episode | EpisodeError:
-        if isinstance(started, SourceError):
-            raise started
-        pixels = {}
-        for reader, pending in started.pictures:
-            try:
-                pixels[reader.key] = pending.result()
-            except DamagedImage as cause:
-                return _unreadable(started.record, reader, cause)
-        return self._episode(started.record, pixels)
-
-    def _episode(self, record: Record, pixels: Mapping[str, Any]) -> Episode | EpisodeError:
         def read(reader: LeafReader) -> Any:
             return reader.read(record.features, pixels.get(reader.key), tally)
 
-        tally = Tally(self._budget)
-
         try:
-            steps = nest.map_structure(read, self._steps)
+            pixels = {**pixels, **self._decoded(record, pixels)}
+            steps = nest.map_structure(read, self.steps)
             known = {field: steps.pop(field) for field in STEP_FIELDS if field in steps}
-            metadata = self._own.metadata(nest.map_structure(read, self._metadata))
-            episode = Episode(**known, extras=steps, metadata=metadata, source=record.file, index=record.episode)
-            episode.record = record.data
-            return episode
+            metadata = self.own.metadata(nest.map_structure(read, self.metadata))
+            return Episode(**known, extras=steps, metadata=metadata, source=record.file, index=record.episode)
         except EpisodeError as error:
             return error
         except SourceFormatError as cause:
             raise _damaged(record, cause) from cause
 
-
-def _nbytes(waiting: Collection[_Started | SourceError]) -> int:
-    return sum(started.nbytes for started in waiting if isinstance(started, _Started))
+    def _decoded(self, record: Record, pixels: Mapping[str, Any]) -> dict[str, Any]:
+        """Of every picture that is not decoded yet."""
+        tally = Tally(self.budget)
+        pictures = [reader for reader in self._pictures if reader.key not in pixels]
+        files = [reader.files(record.features, tally) for reader in pictures]
+        found = {}
+        for reader, column in zip(pictures, files, strict=True):
+            try:
+                found[reader.key] = PendingFrames(column, reader.leaf).result()
+            except DamagedImage as cause:
+                raise _unreadable(record, reader, cause) from cause
+        return found
 
 
 def _damaged(record: Record, cause: SourceFormatError) -> SourceFormatError:
@@ -179,11 +125,9 @@ def _unreadable(record: Record, reader: LeafReader, cause: DamagedImage) -> Epis
     if names[0] == _STEPS:
         names = names[1:] if names[1] in STEP_FIELDS else ["extras", *names[1:]]
         step = reader.step_of(record.features, cause.frame)
-    error = EpisodeError(
+    return EpisodeError(
         str(cause), source=record.file, episode=record.episode, step=step, path="/".join(names), rule="unreadable"
     )
-    error.__cause__ = cause
-    return error
 
 
 def _step_spec(specs: Mapping[str, Any]) -> StepSpec:

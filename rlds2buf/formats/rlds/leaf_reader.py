@@ -31,7 +31,7 @@ from rlds2buf.core.budget import BUDGET, Tally
 from rlds2buf.errors import SourceFormatError
 from rlds2buf.formats.rlds.features import FeatureTree, Sequence, Shape, Tensor
 
-__all__ = ["LeafReader", "cut_rows", "leaf_readers"]
+__all__ = ["LeafReader", "check_lengths", "cut_rows", "leaf_readers", "native", "raw_dtype"]
 
 
 def leaf_readers(feature: FeatureTree, key: str = "", lengths: Shape = ()) -> nest.Nest:
@@ -96,6 +96,15 @@ class LeafReader:
             raise cause.at(self.key) from cause
 
     @property
+    def keys(self) -> list[str]:
+        """Of the features it looks at: that of the values, those of inner sequences' lengths, that of the shapes."""
+        suffix = "/ragged_flat_values" if len(self.lengths) > 1 else ""
+        inner = [f"{self.key}/ragged_row_lengths_{i}" for i in range(len(self.lengths) - 1)]
+        if isinstance(self.leaf, Tensor) and self.leaf.encoding != "none" and self.leaf.num_unknown > 1:
+            return [f"{self.key}/value{suffix}", *inner, f"{self.key}/shape{suffix}"]
+        return [self.key + suffix, *inner]
+
+    @property
     def has_pixels(self) -> bool:
         """Whether there are files to decode."""
         return isinstance(self.leaf, StoredImage) and not self.leaf.keep_encoded
@@ -155,7 +164,7 @@ class LeafReader:
         values = self._values(features, "/ragged_flat_values", pixels, tally)
         for i in range(depth - 2, -1, -1):
             lengths = _feature(features, f"{self.key}/ragged_row_lengths_{i}").ints()
-            _check_lengths(lengths, self.lengths[i + 1])
+            check_lengths(lengths, self.lengths[i + 1])
             values = cut_rows(values, lengths, self.lengths[i + 1])
         return self._counted(values)
 
@@ -240,7 +249,7 @@ def _reshape(flat: np.ndarray, shape: Shape) -> np.ndarray:
 
 
 def _encoded(values: list[bytes], leaf: Tensor, tally: Tally, shapes: np.ndarray | None = None) -> np.ndarray:
-    dtype = np.dtype("<u2") if leaf.stored == "bfloat16" else leaf.dtype.newbyteorder("<")
+    dtype = raw_dtype(leaf)
     size = None if leaf.num_unknown else math.prod(leaf.shape) * dtype.itemsize  # type: ignore[arg-type]
     raw = [_inflate(value, size, tally) for value in values] if leaf.encoding == "zlib" else values
     if size is not None:
@@ -248,7 +257,7 @@ def _encoded(values: list[bytes], leaf: Tensor, tally: Tally, shapes: np.ndarray
             if len(value) != size:
                 raise SourceFormatError(f"{len(value)} bytes of raw values where {leaf.stored} of {list(leaf.shape)}")
         flat = np.frombuffer(bytearray().join(raw), dtype)
-        return _native(flat, leaf).reshape(len(raw), *leaf.shape)  # type: ignore[arg-type]
+        return native(flat, leaf).reshape(len(raw), *leaf.shape)  # type: ignore[arg-type]
     out = []
     for i, value in enumerate(raw):
         if len(value) % dtype.itemsize:
@@ -256,11 +265,17 @@ def _encoded(values: list[bytes], leaf: Tensor, tally: Tally, shapes: np.ndarray
         shape = leaf.shape if shapes is None else tuple(int(n) for n in shapes[i])
         if any(have != want for have, want in zip(shape, leaf.shape, strict=True) if want is not None):
             raise SourceFormatError(f"a tensor of shape {list(shape)} where features.json says {list(leaf.shape)}")
-        out.append(_reshape(_native(np.frombuffer(bytearray(value), dtype), leaf), shape))
+        out.append(_reshape(native(np.frombuffer(bytearray(value), dtype), leaf), shape))
     return _stack(out, leaf)
 
 
-def _native(flat: np.ndarray, leaf: Tensor) -> np.ndarray:
+def raw_dtype(leaf: Tensor) -> np.dtype:
+    """Of the bytes that values are encoded as."""
+    return np.dtype("<u2") if leaf.stored == "bfloat16" else leaf.dtype.newbyteorder("<")
+
+
+def native(flat: np.ndarray, leaf: Tensor) -> np.ndarray:
+    """The values of :func:`raw_dtype` as those of the leaf."""
     if leaf.stored == "bfloat16":
         # The upper half of a float32.
         return (flat.astype(np.uint32) << 16).view(np.float32)
@@ -330,7 +345,12 @@ def _holds_arrays(values: np.ndarray) -> bool:
     return values.dtype == object and len(values) > 0 and isinstance(values[0], np.ndarray) and values.ndim == 1
 
 
-def _check_lengths(lengths: np.ndarray, expected: int | None) -> None:
+def check_lengths(lengths: np.ndarray, expected: int | None) -> None:
+    """Whether the lengths of rows are possible.
+
+    Raises:
+        SourceFormatError: one is negative, or not the one expected.
+    """
     wrong = lengths < 0 if expected is None else lengths != expected
     if wrong.any():
         raise SourceFormatError(

@@ -18,14 +18,16 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.episode_batch import FactColumns
 from rlds2buf.core.json_text import parse_json
+from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SourceError, SourceFormatError
 from rlds2buf.formats.rlds.features_writer import names_of
@@ -79,6 +81,37 @@ class OwnMetadata:
         for names, limits in self.limits.items():
             fields = _changed(fields, names, functools.partial(_limited, limits))
         return self.steps(fields)
+
+    def fact_columns(
+        self, columns: dict[str, Any], count: int
+    ) -> tuple[Sequence[dict[str, Any]] | None, np.ndarray | None]:
+        """:meth:`metadata` of many episodes at once.
+
+        Args:
+            columns: nest of columns ``[E, ...]``.
+            count: E.
+
+        Returns:
+            The metadata of each, and ``[E] bool``, of which the final row is a placeholder; None where there is none.
+        """
+        mark = columns.get(PLACEHOLDER_FINAL_ROW)
+        placeholder = mark.astype(np.bool_) if isinstance(mark, np.ndarray) and mark.shape == (count,) else None
+        if placeholder is not None and not placeholder.any():
+            placeholder = None
+        if not columns:
+            return None, placeholder
+        facts = FactColumns(columns, count)
+        if not self.written_here:
+            return facts, placeholder
+        kept = {name: column for name, column in columns.items() if name not in MARKERS}
+        if any(np.any(columns[name]) for name in columns.keys() - kept.keys() - {PLACEHOLDER_FINAL_ROW}):
+            return [self.metadata(values) for values in facts], placeholder
+        restored: Any = kept
+        for kind, paths in self.python.items():
+            for names in paths:
+                restored = _changed(restored, names, functools.partial(_each, _PYTHON[kind]))
+        restored = _with_tuples(restored, self.metadata_tuples)
+        return FactColumns(restored, count) if restored else None, placeholder
 
     def metadata(self, values: dict[str, Any]) -> dict[str, Any]:
         """An episode's metadata as they were; markers that are not set are left out."""
@@ -293,6 +326,16 @@ def _decoded(value: Any) -> Any:
         return value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError:
         return value
+
+
+def _each(change: Callable[[Any], Any], column: Any) -> Any:
+    """A column with every value changed."""
+    if not isinstance(column, np.ndarray):
+        return change(column)
+    out = np.empty(len(column), object)
+    for i, value in enumerate(column):
+        out[i] = change(value)
+    return out
 
 
 def _listed(value: Any) -> Any:

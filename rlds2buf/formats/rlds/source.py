@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
-import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from rlds2buf.codecs.images.resize import check_images
-from rlds2buf.codecs.tfrecord.array_record import read_array_records
-from rlds2buf.codecs.tfrecord.example import ExampleParser
-from rlds2buf.codecs.tfrecord.frames import masked_crc, read_framed
+from rlds2buf.codecs.tfrecord.array_record import ArrayRecordReader
+from rlds2buf.codecs.tfrecord.frames import FrameReader
 from rlds2buf.core.budget import BUDGET, Budget
-from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound
 from rlds2buf.files.fingerprint import fingerprint_files
+from rlds2buf.formats.rlds.block_reader import BlockReader, Part
 from rlds2buf.formats.rlds.dataset_info import DatasetInfo, find_version_folder, read_dataset_info
-from rlds2buf.formats.rlds.episode_reader import EpisodeReader, Record
+from rlds2buf.formats.rlds.episode_reader import EpisodeReader
 from rlds2buf.formats.rlds.features import describe, read_features, with_images
 from rlds2buf.formats.rlds.own_metadata import RecordLayout, own_facts, read_own_metadata, read_record_layout
 from rlds2buf.io.source import Source
@@ -145,14 +145,24 @@ class RldsDirSource(Source):
     def num_episodes(self) -> int:
         return sum(segment.length for segment in self._segments)
 
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
-        """See :meth:`Source.read`; an episode with a damaged picture is yielded as its EpisodeError.
+    def read_batches(
+        self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
+        """See :meth:`Source.read_batches`; an episode with a damaged picture is yielded as its EpisodeError.
 
         Raises:
             SourceFormatError: a shard is truncated, a checksum does not match, a record is not what
                 features.json says, or a shard holds more or fewer records than dataset_info.json says.
         """
-        yield from self._reader.episodes(self._parsed(start, stop), self._threads)
+        reader = BlockReader(
+            self._reader,
+            rows=rows,
+            bytes=bytes,
+            threads=self._threads,
+            wanted=self._wanted,
+            keeps_records=self._keeps_records,
+        )
+        return reader.read(self._parts(start, stop))
 
     def encoded(self) -> RldsDirSource:
         """See :meth:`Source.encoded`; itself if `images` or `resize` was given, or there are no pictures."""
@@ -218,7 +228,7 @@ class RldsDirSource(Source):
             digest.update(fingerprint_files([segment.file]).encode() if is_padded else _ends_of(segment.file))
         return digest.hexdigest()
 
-    def _parsed(self, start: int, stop: int | None) -> Iterator[Record]:
+    def _parts(self, start: int, stop: int | None) -> Iterator[Part]:
         index = 0
         for segment in self._segments:
             skip = min(max(start - index, 0), segment.length)
@@ -226,37 +236,15 @@ class RldsDirSource(Source):
             if stop is not None:
                 count = min(count, stop - index - skip)
             if count > 0:
-                part = segment._replace(first=segment.first + skip, length=count)
-                yield from self._parsed_segment(part, index + skip)
+                first = segment.first + skip
+                open_file = functools.partial(self._opened, segment.file, first)
+                yield Part(open_file, str(segment.file), first, count, segment.total, index + skip)
             index += segment.length
 
-    def _parsed_segment(self, segment: _Segment, index: int) -> Iterator[Record]:
-        name = str(segment.file)
-        last = segment.first + segment.length
-        records = self._records(segment)
-        number = segment.first - 1
-        parser = ExampleParser()
-        for number, (record, crc) in enumerate(itertools.islice(records, segment.length), segment.first):
-            if self._wanted is not None and not self._wanted(index):
-                index += 1
-                continue
-            try:
-                features = parser.parse(record)
-            except SourceFormatError as cause:
-                raise cause.at(f"{name}: record {number} (episode {index})") from cause
-            yield Record(features, name, number, index, (record, crc) if self._keeps_records else None)
-            index += 1
-        if number + 1 < last:
-            raise SourceFormatError(f"{name}: {number + 1} records, but dataset_info.json says {segment.total}")
-        if last == segment.total and next(records, None) is not None:
-            raise SourceFormatError(f"{name}: more records than the {segment.total} that dataset_info.json says")
-
-    def _records(self, segment: _Segment) -> Iterator[tuple[bytes, int]]:
-        """Records with their checksums, which are only right where they are needed."""
-        if self._info.file_format != "array_record":
-            return read_framed(segment.file, segment.first, check_data=self._check_crc)
-        records = read_array_records(segment.file, segment.first)
-        return ((record, masked_crc(record) if self._keeps_records else 0) for record in records)
+    def _opened(self, file: Path, first: int) -> FrameReader | ArrayRecordReader:
+        if self._info.file_format == "array_record":
+            return ArrayRecordReader(file, first)
+        return FrameReader(file, first, check_data=self._check_crc)
 
 
 def _default_split(info: DatasetInfo, folder: Path) -> str:

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 from rlds2buf.codecs.images.resize import check_images
 from rlds2buf.codecs.tfrecord.example import ExampleParser, parse_example
-from rlds2buf.codecs.tfrecord.frames import count_records, read_records
-from rlds2buf.codecs.tfrecord.gzip_frames import is_gzip, read_gzip_records
+from rlds2buf.codecs.tfrecord.frames import FrameReader, count_records
+from rlds2buf.codecs.tfrecord.gzip_frames import GzipFrameReader, is_gzip
 from rlds2buf.core.arguments import choice
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
@@ -192,9 +192,14 @@ class TfExampleSource(Source):
         return known[file]
 
     def _records(self, file: Path, start: int = 0) -> Iterator[bytes]:
+        with self._opened(file, start) as reader:
+            while len(records := reader.take()):
+                yield from (record for record, _ in records)
+
+    def _opened(self, file: Path, start: int) -> FrameReader:
         if self._gzip[file]:
-            return read_gzip_records(file, start, check_data=self._check_crc, budget=self._budget)
-        return read_records(file, start, check_data=self._check_crc)
+            return GzipFrameReader(file, start, check_data=self._check_crc, budget=self._budget)
+        return FrameReader(file, start, check_data=self._check_crc)
 
     def _first_record(self) -> Mapping[str, Any]:
         for file in self._files:

@@ -19,12 +19,13 @@ from PIL import Image
 import rlds2buf
 from rlds2buf.codecs.images import decode as decoders
 from rlds2buf.codecs.images.decode import decode_images
+from rlds2buf.codecs.images.pool import DecodePool
 from rlds2buf.codecs.images.resize import resize_frames
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import EpisodeError, SourceError, SourceFormatError
-from rlds2buf.formats.rlds import episode_reader as rlds_episode
+from rlds2buf.formats.rlds import block_reader
 from rlds2buf.formats.rlds.source import RldsDirSource
 from tests.contracts.source import SourceContract, assert_same_episode
 from tests.formats.rlds.folder import CORE, STEPS, episode, rlds, sequence, write_folder
@@ -279,24 +280,24 @@ def test_a_record_without_its_pictures_ends_the_file(cameras):
         next(reading)
 
 
-def test_only_a_few_episodes_are_begun_ahead(monkeypatch):
-    source = RldsDirSource(BRIDGE, image_threads=2)
+def test_only_one_block_is_begun_ahead(monkeypatch):
+    lengths = [len(episode) for episode in RldsDirSource(BRIDGE, images="encoded")]
     begun = []
-    parsed = source._parsed
+    submit = DecodePool.submit
 
-    def counted(start, stop):
-        for record in parsed(start, stop):
-            begun.append(record.episode)
-            yield record
+    def counted(pool, files, image):
+        begun.append(len(files))
+        return submit(pool, files, image)
 
-    monkeypatch.setattr(source, "_parsed", counted)
-    for number, _ in enumerate(source.read()):
-        assert number + 1 <= len(begun) <= number + 18
+    monkeypatch.setattr(DecodePool, "submit", counted)
+    source = RldsDirSource(BRIDGE, image_threads=2)
+    list(source.read_batches())
+    assert sum(begun) == 4 * sum(lengths)  # each picture of the four cameras once
+    # A step of these pixels is more than a block should have, so each episode is a block of its own.
+    monkeypatch.setattr(block_reader, "_PIXEL_BYTES", 1000)
     del begun[:]
-    # Two steps of these pixels are more than is decoded ahead; one episode still is.
-    monkeypatch.setattr(rlds_episode, "_AHEAD_BYTES", 1000)
     for number, _ in enumerate(source.read()):
-        assert number + 1 <= len(begun) <= number + 3
+        assert number + 1 <= len(begun) // 4 <= number + 2
 
 
 @pytest.mark.parametrize("size", [32, (16, 48), 100, 64])
