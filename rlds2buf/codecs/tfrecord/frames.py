@@ -14,6 +14,7 @@ Source: https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format
 
 from __future__ import annotations
 
+import functools
 import os
 import struct
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ STRETCH_BYTES = 1 << 20
 """How much of a file is looked at in one go, where nothing else is asked for."""
 
 _LENGTH_CRC = struct.Struct("<QI")
+_LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _AROUND = HEADER_BYTES + FOOTER_BYTES
 
@@ -81,8 +83,7 @@ def fill_checksums(frames: bytearray, edges: np.ndarray) -> None:
     footers = edges[1:] - FOOTER_BYTES
     with memoryview(frames) as whole:
         pairs = zip((edges[:-1] + HEADER_BYTES).tolist(), footers.tolist(), strict=True)
-        crcs = np.array([crc32c.crc32c(whole[start:stop]) for start, stop in pairs], np.uint32)
-        masked = ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(0xA282EAD8)
+        masked = _masked(np.array([crc32c.crc32c(whole[start:stop]) for start, stop in pairs], np.uint32))
         np.frombuffer(whole, np.uint8)[footers[:, None] + np.arange(FOOTER_BYTES)] = (
             masked.astype("<u4").view(np.uint8).reshape(-1, FOOTER_BYTES)
         )
@@ -171,8 +172,8 @@ class FrameReader:
         """
         size = max(size, HEADER_BYTES)
         while data := self._read(size):
-            edges, heads = _frames_in(data, most)
-            sound = self._sound(data, edges, heads)
+            edges = _frames_in(data, most)
+            sound = self._sound(data, edges)
             if sound:
                 records = Records(data, np.array(edges[: sound + 1]))
                 self._at += edges[sound]
@@ -227,20 +228,16 @@ class FrameReader:
         except OSError as cause:
             raise SourceError(f"{self._name}: {cause.strerror or cause}") from cause
 
-    def _sound(self, data: bytes, edges: list[int], heads: list[bytes]) -> int:
+    def _sound(self, data: bytes, edges: list[int]) -> int:
         """How many frames are as their checksums say, from the first one on."""
-        if not heads:
-            return 0
-        begins, ends = np.array(edges[:-1]), np.array(edges[1:])
-        stored = _words(data, begins + 8)
-        right = _masked(list(map(crc32c.crc32c, heads))) == stored
+        begins, ends = np.array(edges[:-1], np.int64), np.array(edges[1:], np.int64)
+        count = _first_false(_masked(_crcs_of_lengths(data, begins)) == _words(data, begins + 8))
         if self._check_data:
-            count = len(heads) if right.all() else int(right.argmin())
+            begins, ends = begins[:count] + HEADER_BYTES, ends[:count] - FOOTER_BYTES
             view = memoryview(data)
-            spans = zip((begins[:count] + HEADER_BYTES).tolist(), (ends[:count] - FOOTER_BYTES).tolist(), strict=True)
-            crcs = [crc32c.crc32c(view[a:b]) for a, b in spans]
-            right[:count] = _masked(crcs) == _words(data, ends[:count] - FOOTER_BYTES)
-        return len(heads) if right.all() else int(right.argmin())
+            crcs = [crc32c.crc32c(view[a:b]) for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
+            count = _first_false(_masked(np.array(crcs, np.uint32)) == _words(data, ends))
+        return count
 
     def _length(self, header: bytes) -> int:
         """What a frame's header says.
@@ -271,19 +268,31 @@ class FrameReader:
         return SourceFormatError(f"{self._name}: record {self.number} at byte {self._at}: {what}")
 
 
-def _frames_in(data: bytes, most: int | None) -> tuple[list[int], list[bytes]]:
-    """Where whole frames begin, and where the last one ends, by their lengths; and these, eight bytes each."""
-    edges: list[int] = [0]
-    heads: list[bytes] = []
-    at, last = 0, len(data) - _AROUND
-    while at <= last and (most is None or len(heads) < most):
-        head = data[at : at + 8]
-        at += int.from_bytes(head, "little") + _AROUND
+def _frames_in(data: bytes, most: int | None) -> list[int]:
+    """Where whole frames begin, and where the last one ends, by their lengths."""
+    edges = [0]
+    at, last, length_at = 0, len(data) - _AROUND, _LENGTH.unpack_from
+    while at <= last and (most is None or len(edges) <= most):
+        at += length_at(data, at)[0] + _AROUND
         if at > len(data):
             break
         edges.append(at)
-        heads.append(head)
-    return edges, heads
+    return edges
+
+
+@functools.cache
+def _length_crcs() -> tuple[np.ndarray, int]:
+    """``[8, 256] uint32``, by what each byte of a length changes its CRC32C; and the one of eight zeros."""
+    zero = crc32c.crc32c(bytes(8))
+    changes = [[crc32c.crc32c(bytes([0] * i + [byte] + [0] * (7 - i))) ^ zero for byte in range(256)] for i in range(8)]
+    return np.array(changes, np.uint32), zero
+
+
+def _crcs_of_lengths(data: bytes, places: np.ndarray) -> np.ndarray:
+    """``[n] uint32``, the CRC32C of the eight bytes at each place."""
+    changes, crc = _length_crcs()
+    found = np.frombuffer(data, np.uint8)[places + np.arange(8)[:, None]]
+    return np.bitwise_xor.reduce(changes[np.arange(8)[:, None], found], axis=0) ^ np.uint32(crc)
 
 
 def _words(data: bytes, places: np.ndarray) -> np.ndarray:
@@ -292,7 +301,11 @@ def _words(data: bytes, places: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(found).view("<u4")[:, 0]
 
 
-def _masked(crcs: list[int]) -> np.ndarray:
+def _masked(crc: np.ndarray) -> np.ndarray:
     """As :func:`masked_crc`, of many."""
-    crc = np.array(crcs, np.uint32)
     return (crc >> np.uint32(15) | crc << np.uint32(17)) + np.uint32(0xA282EAD8)
+
+
+def _first_false(values: np.ndarray) -> int:
+    """Where it is; the number of values if there is none."""
+    return len(values) if values.all() else int(values.argmin())

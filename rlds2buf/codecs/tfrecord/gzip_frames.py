@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from rlds2buf.codecs.tfrecord.frames import FrameReader, open_records
 from rlds2buf.core.budget import BUDGET, Budget
+from rlds2buf.core.records import FOOTER_BYTES, HEADER_BYTES
 from rlds2buf.errors import SourceFormatError
 
 __all__ = ["GzipFrameReader", "is_gzip"]
@@ -85,10 +86,10 @@ class GzipFrameReader(FrameReader):
                 self._failure = cause
         return b""
 
-    def _sound(self, data: bytes, edges: list[int], heads: list[bytes]) -> int:
-        count = super()._sound(data, edges, heads)
-        lengths = (int.from_bytes(head, "little") for head in heads[:count])
-        return next((i for i, length in enumerate(lengths) if length > self._budget.max_bytes), count)
+    def _sound(self, data: bytes, edges: list[int]) -> int:
+        count = super()._sound(data, edges)
+        most = self._budget.max_bytes + HEADER_BYTES + FOOTER_BYTES
+        return next((i for i in range(count) if edges[i + 1] - edges[i] > most), count)
 
     def _check_length(self, length: int) -> None:
         self._budget.check_bytes(length, f"{self._name}: record {self.number}")
