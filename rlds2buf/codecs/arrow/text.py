@@ -74,7 +74,7 @@ def csv_table(
 
     if not csv_reads_alike(data, delimiter):
         return None
-    if ("int" in kinds and (b"0x" in data or b"0X" in data)) or ("float" in kinds and b"(" in data):
+    if ("int" in kinds and _has_hex(data)) or ("float" in kinds and b"(" in data):
         return None
     types = {
         "int": pyarrow.int64(),
@@ -104,6 +104,11 @@ def csv_table(
     except pyarrow.ArrowException:
         return None
     return {place: only_chunk(table.column(i)) for i, place in enumerate(places)}
+
+
+def _has_hex(data: bytes) -> bool:
+    # A single byte is found ten times as fast as two.
+    return (b"x" in data and b"0x" in data) or (b"X" in data and b"0X" in data)
 
 
 def csv_reads_alike(data: bytes, delimiter: str) -> bool:
@@ -244,7 +249,7 @@ def _objects(data: bytes) -> int:
     """
     edge = b" \t\r\n"
     first, last = data.lstrip(edge)[:1], data.rstrip(edge)[-1:]
-    lines = data.count(b"\n") + (not data.endswith(b"\n"))
+    lines = int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n"))) + (not data.endswith(b"\n"))
     borders = data.count(b"}\n{") or data.count(b"}\r\n{")
     if borders + 1 == lines and first + last == b"{}":
         return lines

@@ -15,6 +15,7 @@ import numpy as np
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceFormatError
+from rlds2buf.formats.step_log.ahead import ahead
 from rlds2buf.formats.step_log.column_map import tells_ends
 from rlds2buf.formats.step_log.csv_cells import Kind, parse, widen
 from rlds2buf.formats.step_log.csv_columns import Cells, read_cells
@@ -156,26 +157,35 @@ class CsvTable(Table):
     def _scan(self, number: int) -> None:
         """Read a file for its header, the kinds of its cells and its length."""
         file = self.files[number]
-        first = True
         self._held.begin(file)
-        for block in text_blocks(file):
-            if first:
-                block = self._read_header(block)
-                first = False
-            cells = self._cells(block, self._kinds if self.count else self._guess(block))
-            if cells is None:
-                cells = self._widened(block)
-            if not cells.rows:
-                continue
-            self._held.add(len(self._marks), {self._header[i]: column for i, column in cells.columns.items()})
-            self._marks.append(Mark(number, block.offset, block.stop, self.count, cells.rows, block.line))
-            for i, kind in cells.kinds.items():
-                if kind is Kind.TEXT and self._kinds[i] is not Kind.TEXT:
-                    self._note(i, block)
-                self._kinds[i] = kind
-            self.count += cells.rows
-        if first:
+        blocks = text_blocks(file)
+        first = next(blocks, None)
+        if first is None:
             raise SourceFormatError(f"{file}: an empty file, without even a header")
+        first = self._read_header(first)
+        self._take_up(number, first, self._cells(first, self._kinds if self.count else self._guess(first)))
+        if not self._by_arrow:
+            for block in blocks:
+                self._take_up(number, block, None)
+            return
+        for (block, kinds), cells in ahead(
+            lambda one: self._cells(*one), ((block, list(self._kinds)) for block in blocks)
+        ):
+            self._take_up(number, block, cells if kinds == self._kinds else self._cells(block, self._kinds))
+
+    def _take_up(self, number: int, block: TextBlock, cells: Cells | None) -> None:
+        """Add the rows of a file's next block, as read by pyarrow or still to be read."""
+        if cells is None:
+            cells = self._widened(block)
+        if not cells.rows:
+            return
+        self._held.add(len(self._marks), {self._header[i]: column for i, column in cells.columns.items()})
+        self._marks.append(Mark(number, block.offset, block.stop, self.count, cells.rows, block.line))
+        for i, kind in cells.kinds.items():
+            if kind is Kind.TEXT and self._kinds[i] is not Kind.TEXT:
+                self._note(i, block)
+            self._kinds[i] = kind
+        self.count += cells.rows
 
     def _cells(self, block: TextBlock, kinds: Sequence[Kind], wanted: Collection[int] | None = None) -> Cells | None:
         """A block's cells by pyarrow; None if Python has to read them."""

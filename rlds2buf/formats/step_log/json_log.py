@@ -14,6 +14,7 @@ import numpy as np
 from rlds2buf.core.arguments import choice
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceFormatError
+from rlds2buf.formats.step_log.ahead import ahead
 from rlds2buf.formats.step_log.column_map import tells_ends
 from rlds2buf.formats.step_log.held import Held
 from rlds2buf.formats.step_log.json_columns import LineReader
@@ -163,28 +164,39 @@ class JsonTable(Table):
         file = self.files[number]
         self._held.begin(file)
         borders: list[int] = []
-        for block in text_blocks(file, quotes=False):
-            before = self.count
-            columns = self._by_pyarrow(block)
-            if columns is not None:
-                parts, line = [columns], block.line
-            else:
-                lines = self._values(block)
-                if not lines:
-                    continue
-                line = lines[0][0]
-                parts = self._scanned(lines, file) if self._episodes else [self._steps(lines, file)]
-            if not self._episodes:
-                borders += [before] if not borders else []
-                self._merge(parts[0], file, line)
-                self.count += len(next(iter(parts[0].values())))
-            else:
-                lengths = [len(next(iter(columns.values()))) for columns in parts]
-                borders += (before + np.cumsum(lengths) - lengths).tolist()
-                self.count += sum(lengths)
-            self._held.add(len(self._marks), parts[0] if len(parts) == 1 else _joined(parts))
-            self._marks.append(Mark(number, block.offset, block.stop, before, self.count - before, block.line))
+        blocks = text_blocks(file, quotes=False)
+        for block in blocks:
+            borders += self._take_up(number, block, self._by_pyarrow(block), not borders)
+            if self._reader is not None:
+                break
+        for (block, reader), columns in ahead(_by_reader, ((block, self._reader) for block in blocks)):
+            if reader is not self._told_reader():
+                columns = self._by_pyarrow(block)
+            borders += self._take_up(number, block, columns, not borders)
         return borders
+
+    def _take_up(
+        self, number: int, block: TextBlock, columns: dict[str, np.ndarray] | None, is_first: bool
+    ) -> list[int]:
+        """Add the lines of a file's next block, as read by pyarrow or still to be read; where something begins anew."""
+        file, before = self.files[number], self.count
+        line = block.line
+        parts = [] if columns is None else [columns]
+        if columns is None:
+            lines = self._values(block)
+            if not lines:
+                return []
+            line = lines[0][0]
+            parts = self._scanned(lines, file) if self._episodes else [self._steps(lines, file)]
+        if not self._episodes:
+            self._merge(parts[0], file, line)
+        lengths = np.array([len(next(iter(part.values()))) for part in parts])
+        self.count += int(lengths.sum())
+        self._held.add(len(self._marks), parts[0] if len(parts) == 1 else _joined(parts))
+        self._marks.append(Mark(number, block.offset, block.stop, before, self.count - before, block.line))
+        if self._episodes:
+            return [int(start) for start in before + np.cumsum(lengths) - lengths]
+        return [before] if is_first else []
 
     def _parts(self, block: TextBlock, file: Path) -> list[dict[str, np.ndarray]]:
         """The columns of a block that was read before; of each of its lines, where these are episodes."""
@@ -202,9 +214,14 @@ class JsonTable(Table):
             return None
         if self._reader is None:
             self._reader = self._first_reader(block)
-        elif self._specs and self._reader.specs != self._specs:
+        reader = self._told_reader()
+        return None if reader is None else reader.read(block.data)
+
+    def _told_reader(self) -> LineReader | None:
+        """The reader for the types as they are known by now."""
+        if self._reader is not None and self._specs and self._reader.specs != self._specs:
             self._reader = self._reader.widened(self._specs)
-        return None if self._reader is None else self._reader.read(block.data)
+        return self._reader
 
     def _first_reader(self, block: TextBlock) -> LineReader | None:
         """A reader of lines as the first ones are; None if they are episodes, or something is wrong with them."""
@@ -265,6 +282,11 @@ class JsonTable(Table):
         if column is None or column.shape[1:] != spec.shape:
             raise SourceFormatError(f"{file}: `{name}` is not what it was; did the file change?")
         return column.astype(spec.dtype, copy=False)
+
+
+def _by_reader(one: tuple[TextBlock, LineReader | None]) -> dict[str, np.ndarray] | None:
+    block, reader = one
+    return None if reader is None else reader.read(block.data)
 
 
 def _specs(columns: Mapping[str, np.ndarray]) -> dict[str, FieldSpec]:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+import numpy as np
+
 from rlds2buf.codecs.arrow.text import is_installed
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
 from rlds2buf.formats.step_log.table import BLOCK_BYTES
@@ -114,7 +116,7 @@ def text_blocks(
                 _check_utf8(whole, file, line)
                 yield TextBlock(file, whole, offset, offset + end, line)
                 offset += end
-                line += data.count(b"\n", 0, end)
+                line += int(np.count_nonzero(np.frombuffer(whole, np.uint8) == ord("\n")))
             if not chunk or stop is not None:
                 return
 
@@ -132,7 +134,7 @@ def _whole_lines(data: bytes, quotes: bool) -> int:
     """How many bytes are whole lines; 0 if there is none, or none outside quotes."""
     end = data.rfind(b"\n") + 1
     for _ in range(100):
-        if not end or not quotes or data.count(b'"', 0, end) % 2 == 0:
+        if not end or not quotes or b'"' not in data or data.count(b'"', 0, end) % 2 == 0:
             return end
         # The last quote opens a part that goes on; what is before its line may be whole.
         end = data.rfind(b"\n", 0, data.rfind(b'"', 0, end)) + 1
