@@ -25,7 +25,7 @@ _SECONDS: Final = 600.0
 class BackgroundFile:
     """Append-only, by way of blocks of memory that are used again and again.
 
-    About 8 MiB wait in memory, or one piece that is larger.  What was written goes to the disk all along, so that
+    About 8 MiB wait in memory, or the last piece if that is larger.  What was written goes to the disk all along, so that
     the last sync has little left to do.
 
     Args:
@@ -65,7 +65,7 @@ class BackgroundFile:
         else:
             self._hand_over_small()
             self._hand_over(data)
-        while self._under_way_bytes > _MOST_WAITING:
+        while self._under_way_bytes > _MOST_WAITING and len(self._under_way) > 1:
             self._wait_for_one()
 
     def flush(self) -> None:
