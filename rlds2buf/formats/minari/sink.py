@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,6 @@ import numpy as np
 from rlds2buf.codecs.hdf5.datasets import clash, extra_fault, field_fault, is_plain_name, texts_misfit
 from rlds2buf.codecs.hdf5.writing import Hdf5Writer, create_hdf5, find_h5py
 from rlds2buf.core import nest
-from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import FieldSpec, StepSpec
@@ -22,7 +22,7 @@ from rlds2buf.errors import SinkError, SpecMismatch
 from rlds2buf.files.durable import replace_text
 from rlds2buf.formats.minari.format import FILE
 from rlds2buf.formats.minari.spaces import TextRange, is_image, space_json
-from rlds2buf.io.column_spool import ColumnSpool
+from rlds2buf.io.column_spool import BLOCK_BYTES, ColumnSpool
 from rlds2buf.io.metadata_values import facts_of, from_json, to_json
 from rlds2buf.io.spooled_sink import SpooledSink, started
 
@@ -166,33 +166,30 @@ class MinariDirSink(SpooledSink):
         return texts_misfit(batch, {**fields, **infos}, utf8=fields)
 
     def take(self, batch: EpisodeBatch) -> None:
-        for episode in batch:
-            self._take(episode)
-
-    def _take(self, episode: Episode) -> None:
-        batch = EpisodeBatch.of_one(episode)
         rows: dict[str, np.ndarray] = {}
         for name, (path, _) in self._fields.items():
-            column = nest.get(getattr(episode, str(path[0])), path[1:])
+            column = nest.get(getattr(batch.rows, str(path[0])), path[1:])
             rows[name] = column if path[0] == "observation" else started(batch, column)
             if path[0] == "action":
                 self.notice_final(batch, path, column)
         for name, path in self._infos.items():
-            rows[name] = nest.get(episode.extras, path)
+            rows[name] = nest.get(batch.rows.extras, path)
         rows["rewards"] = self.rewards(batch)
         for name, texts in self._texts.items():
             texts.add(rows[name])
         self.notice_discount(batch)
         self.notice_ends(batch)
-        if episode.num_steps == 1 and episode.end == "terminated":
+        terminated, last = batch.rows.is_terminal[batch.ends], batch.rows.is_last[batch.ends]
+        if (terminated & (batch.lengths == 1)).any():
             self.lose("is_terminal", "an episode of one row has no step to flag: it is read back as cut off")
-        ends = {"terminated": _TERMINATED, "truncated": _TRUNCATED}
-        rows[_LENGTHS] = np.array([episode.num_steps])
-        rows[_ENDS] = np.array([ends.get(episode.end, 0)], np.uint8)
-        rows[_FACTS] = _one(json.dumps(self._facts(episode)).encode())
+        rows[_LENGTHS] = batch.lengths
+        rows[_ENDS] = np.where(terminated, _TERMINATED, np.where(last, _TRUNCATED, 0)).astype(np.uint8)
+        rows[_FACTS] = np.empty(len(batch), object)
+        for i, (facts, length) in enumerate(zip(batch.facts(), batch.lengths.tolist(), strict=True)):
+            rows[_FACTS][i] = json.dumps(self._facts(facts, self._episodes + i, length - 1)).encode()
         self.append(rows)
-        self._episodes += 1
-        self._steps += episode.num_transitions
+        self._episodes += len(batch)
+        self._steps += batch.num_transitions
 
     def produce(self, spool: ColumnSpool, target: Path) -> None:
         folder = target / "data"
@@ -200,9 +197,11 @@ class MinariDirSink(SpooledSink):
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as cause:
             raise SinkError(f"{folder}: {cause.strerror or cause}") from cause
+        lengths = spool.columns[_LENGTHS].read(0, spool.columns[_LENGTHS].rows)
+        edges = np.append(0, np.cumsum(lengths))
         with create_hdf5(folder / FILE) as file:
-            for index, (first, length) in enumerate(_extents(spool)):
-                self._episode(file, spool, index, first, length)
+            for start, stop in self._runs(edges):
+                self._write(file, spool, start, edges[start : stop + 1])
         size = (folder / FILE).stat().st_size
         replace_text(folder / _METADATA, json.dumps(self._metadata(size)))
 
@@ -242,10 +241,10 @@ class MinariDirSink(SpooledSink):
         place = path if own else ("infos", *path)
         return self.extra_name(path, place, extra_fault(field, path, place, self._infos))
 
-    def _facts(self, episode: Episode) -> dict[str, Any]:
+    def _facts(self, metadata: Mapping[str, Any], number: int, steps: int) -> dict[str, Any]:
         """The attributes of an episode's group, and single infos, as plain JSON."""
-        found = facts_of(episode.metadata, self.lose)
-        own = {"id": self._episodes, "total_steps": episode.num_transitions}
+        found = facts_of(metadata, self.lose)
+        own = {"id": number, "total_steps": steps}
         for name, value in own.items():
             if name in found and not _is_number(found.pop(name), value):
                 self.lose(f"metadata/{name}", f"Minari's own is written: {_OWN[name]}")
@@ -272,27 +271,41 @@ class MinariDirSink(SpooledSink):
         size = value.size * 16 if isinstance(value, np.ndarray) and value.dtype == object else _bytes_of(value)
         return f"it has {size:,} bytes, too many for an attribute" if size > _MAX_ATTRIBUTE else None
 
-    def _episode(self, file: Hdf5Writer, spool: ColumnSpool, index: int, first: int, length: int) -> None:
-        """Write one group; `first` is the episode's first row in the spool's longer columns."""
-        group = f"episode_{index}"
+    def _runs(self, edges: np.ndarray) -> Iterator[tuple[int, int]]:
+        """Runs of episodes, of some megabytes each or one episode."""
+        fields = [field for _, field in self._fields.values()]
+        row_bytes = sum(field.dtype.itemsize * math.prod(n or 0 for n in field.shape) for field in fields)
+        start, count = 0, len(edges) - 1
+        while start < count:
+            most = edges[start] + max(1, BLOCK_BYTES // max(1, row_bytes))
+            stop = max(start + 1, int(np.searchsorted(edges, most, "right")) - 1)
+            yield start, stop
+            start = stop
+
+    def _write(self, file: Hdf5Writer, spool: ColumnSpool, start: int, edges: np.ndarray) -> None:
+        """Write groups; `edges` are the episodes' first rows in the spool's longer columns, and where the last ends."""
+        stop = start + len(edges) - 1
+        columns: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for name in (*self._fields, *self._infos, "rewards"):
             longer = name.startswith(("observations", "infos"))
-            start, count = (first, length) if longer else (first - index, length - 1)
-            file.column(f"{group}/{name}", spool.columns[name].read(start, start + count))
-        end = int(spool.columns[_ENDS].read(index, index + 1)[0])
-        for name, code in (("terminations", _TERMINATED), ("truncations", _TRUNCATED)):
-            flags = np.zeros(length - 1, np.bool_)
-            flags[-1:] = end == code
-            file.column(f"{group}/{name}", flags)
-        file.group(f"{group}/infos")
-        file.attribute(group, "id", np.int64(index))
-        file.attribute(group, "total_steps", np.int64(length - 1))
-        facts = json.loads(spool.columns[_FACTS].read(index, index + 1)[0])
-        for path, value in sorted(facts.items()):
-            if path.startswith("infos/"):
-                file.value(f"{group}/{path}", from_json(value))
-            else:
-                file.attribute(group, path, from_json(value))
+            rows = edges if longer else edges - np.arange(start, stop + 1)
+            columns[name] = spool.columns[name].read(int(rows[0]), int(rows[-1])), (rows - rows[0]).tolist()
+        ends = spool.columns[_ENDS].read(start, stop).tolist()
+        facts = spool.columns[_FACTS].read(start, stop).tolist()
+        for i, steps in enumerate((np.diff(edges) - 1).tolist()):
+            group = file.group(f"episode_{start + i}")
+            for name, (column, rows) in columns.items():
+                group.column(name, column[rows[i] : rows[i + 1]])
+            for name, code in (("terminations", _TERMINATED), ("truncations", _TRUNCATED)):
+                flags = np.zeros(steps, np.bool_)
+                flags[-1:] = ends[i] == code
+                group.column(name, flags)
+            group.group("infos")
+            group.attribute("id", np.int64(start + i))
+            group.attribute("total_steps", np.int64(steps))
+            for path, value in sorted(json.loads(facts[i]).items()):
+                write = group.value if path.startswith("infos/") else group.attribute
+                write(path, from_json(value))
 
     def _metadata(self, size: int) -> dict[str, Any]:
         spaces = {}
@@ -344,24 +357,11 @@ def _space_fault(path: nest.Path, field: FieldSpec) -> str | None:
         return "it is an array of texts, for which Gymnasium has no space"
     if field.dtype.kind == "c":
         return "it is complex, for which Gymnasium has no space"
+    if field.dtype.kind == "f" and field.dtype.itemsize > 8:
+        return f"it is {field.dtype}, whose limits JSON can't hold"
     if not all(is_plain_name(part) for part in path):
         return "its name can't be one in an HDF5 file"
     return field_fault(field)
-
-
-def _extents(spool: ColumnSpool) -> Iterator[tuple[int, int]]:
-    """Each episode's first row and length."""
-    first = 0
-    for block in spool.columns[_LENGTHS].blocks():
-        for length in block.tolist():
-            yield first, length
-            first += length
-
-
-def _one(text: bytes) -> np.ndarray:
-    out = np.empty(1, object)
-    out[0] = text
-    return out
 
 
 def _is_number(value: Any, number: int) -> bool:

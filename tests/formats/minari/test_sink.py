@@ -342,6 +342,7 @@ def test_no_reward_is_zeros(tmp_path: Path) -> None:
         ({"observation": None}, "have no observation"),
         ({"action": {}}, "have no action"),
         ({"action": np.zeros(4) * 1j}, "complex"),
+        ({"action": np.zeros(4, np.longdouble)}, "JSON"),
         ({"observation": {"a": np.full((4, 2), b"", object)}}, "observation/a: it is an array of texts"),
         ({"observation": {"a/b": np.zeros(4)}}, "its name"),
         ({"reward": np.zeros((4, 2))}, "one number a step"),
