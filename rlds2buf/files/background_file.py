@@ -23,10 +23,10 @@ _SECONDS: Final = 600.0
 
 
 class BackgroundFile:
-    """Append-only, by way of blocks of memory that are used again and again.
+    """Append-only; the next piece is made while this one is written.
 
-    About 8 MiB wait in memory, or the last piece if that is larger.  What was written goes to the disk all along, so that
-    the last sync has little left to do.
+    About 8 MiB wait in memory, or the last piece if that is larger.  What was written goes to the disk all along,
+    so that the last sync has little left to do.
 
     Args:
         path: the file.
