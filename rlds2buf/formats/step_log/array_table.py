@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -15,13 +14,13 @@ from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceFormatError
 from rlds2buf.formats.step_log.json_episodes import FOLLOWING
 from rlds2buf.formats.step_log.json_values import common
-from rlds2buf.formats.step_log.table import BLOCK_BYTES, Block, Table
+from rlds2buf.formats.step_log.table import Table
 
-__all__ = ["ArrayTable", "Rows"]
+__all__ = ["ArrayTable", "Part", "Rows"]
 
 
 class Rows(Protocol):
-    """An array ``[N, ...]`` that is read by rows, such as :class:`~rlds2buf.codecs.npy_rows.NpyRows`.
+    """What is told of an array ``[N, ...]``, such as :class:`~rlds2buf.codecs.npy_rows.NpyRows`.
 
     Attributes:
         file: where it is, for messages.
@@ -40,21 +39,25 @@ class Rows(Protocol):
     def value(self) -> Any:
         """A single value (``[]``) as a Python value."""
 
-    def reading(self, start: int) -> contextlib.AbstractContextManager[Callable[[int], np.ndarray]]:
-        """A function that gives the next n rows ``[n, ...]``, from row `start` on; until the block ends."""
+
+_Array = TypeVar("_Array", bound=Rows)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Part:
+class Part(Generic[_Array]):
     """One place's arrays: how many rows its columns have, and which have one more."""
 
-    arrays: dict[str, Rows]
+    arrays: Mapping[str, _Array]
     rows: int
     longer: frozenset[str]
 
 
-class ArrayTable(Table):
+class ArrayTable(Table, Generic[_Array]):
     """Arrays as columns: :meth:`add` each place's, then :meth:`finish`.
+
+    Attributes:
+        parts: what was added, place after place.
+        starts: the first row of each part.
 
     Args:
         name: for messages.
@@ -65,10 +68,10 @@ class ArrayTable(Table):
         self.files = []
         self.following, self.oddities, self.notes = {}, {}, []
         self.columns, self.unfit = {}, {}
-        self._parts: list[_Part] = []
-        self._starts: list[int] = []
+        self.parts: list[Part[_Array]] = []
+        self.starts: list[int] = []
 
-    def add(self, arrays: Mapping[str, Rows]) -> None:
+    def add(self, arrays: Mapping[str, _Array]) -> None:
         """Take up one place: its columns must be those of the places before.
 
         Raises:
@@ -79,10 +82,7 @@ class ArrayTable(Table):
         if not lengths:
             reasons = "; ".join(f"`{name}` {array.why}" for name, array in arrays.items() if array.why)
             raise SourceFormatError(f"{where}: no array of steps in it{': ' + reasons if reasons else ''}")
-        counted = collections.Counter(lengths)
-        rows = max(counted, key=lambda length: (counted[length], length))
-        if counted[rows - 1] == counted[rows]:
-            rows -= 1  # as many with a last observation more
+        rows = _most_common(lengths)
         columns: dict[str, FieldSpec] = {}
         notes: dict[str, Any] = {}
         longer: set[str] = set()
@@ -94,51 +94,38 @@ class ArrayTable(Table):
             elif array.shape[0] not in (rows, rows + 1):
                 self.unfit[name] = f"has {array.shape[0]} rows, where most have {rows}"
             else:
-                columns[name] = FieldSpec(array.shape[1:], array.dtype)
+                columns[name] = self._spec_of(name, array)
                 longer.update({name} if array.shape[0] == rows + 1 else ())
         self._merge(columns, where)
         self.notes.append(notes)
-        self._parts.append(_Part(dict(arrays), rows, frozenset(longer)))
+        self.parts.append(Part(arrays, rows, frozenset(longer)))
 
     def finish(self) -> None:
         """Count the rows; arrays with one more row than there are steps get a column that is moved up."""
-        counts = [part.rows for part in self._parts]
+        counts = [part.rows for part in self.parts]
         self.borders = (np.cumsum(counts) - counts).astype(np.int64)
-        self._starts = self.borders.tolist()
+        self.starts = self.borders.tolist()
         self.count = sum(counts)
         for name in list(self.columns):
-            if all(name in part.longer for part in self._parts):
+            if all(name in part.longer for part in self.parts):
                 self.following = {**self.following, name: name + FOLLOWING}
-            elif any(name in part.longer for part in self._parts):
+            elif any(name in part.longer for part in self.parts):
                 self.unfit[name] = "has one row more than there are steps in some files only"
                 del self.columns[name]
         self.by_borders = bool(self.following)
 
-    def blocks(self, names: Sequence[str], start: int = 0) -> Iterator[Block]:
-        for begin, part in zip(self._starts, self._parts, strict=True):
-            if begin + part.rows <= start:
-                continue
-            first = max(0, start - begin)
-            moved = {name for name in names if name not in self.columns and name.endswith(FOLLOWING)}
-            arrays = {name: part.arrays[name[: -len(FOLLOWING)] if name in moved else name] for name in names}
-            width = sum(array.row_bytes for array in arrays.values())
-            step = max(1, BLOCK_BYTES // max(1, width))
-            with contextlib.ExitStack() as stack:
-                readers = {
-                    name: stack.enter_context(array.reading(first + (name in moved))) for name, array in arrays.items()
-                }
-                for low in range(first, part.rows, step):
-                    count = min(step, part.rows - low)
-                    yield begin + low, {name: self._cast(read(count), name) for name, read in readers.items()}
+    def origin(self, name: str) -> tuple[str, int]:
+        """Which array a column is made from, and from which of its rows on."""
+        return (name, 0) if name in self.columns else (name[: -len(FOLLOWING)], 1)
 
-    def _spec(self, name: str) -> FieldSpec:
-        return self.columns[name if name in self.columns else name[: -len(FOLLOWING)]]
-
-    def _cast(self, values: np.ndarray, name: str) -> np.ndarray:
-        return values.astype(self._spec(name).dtype, copy=False)
+    def _spec_of(self, name: str, array: _Array) -> FieldSpec:
+        known = self.columns.get(name)
+        if known is not None and known.shape == array.shape[1:] and known.dtype == array.dtype:
+            return known
+        return FieldSpec(array.shape[1:], array.dtype)
 
     def _merge(self, columns: dict[str, FieldSpec], where: Path) -> None:
-        if not self._parts:
+        if not self.parts:
             self.columns = columns
             return
         if columns.keys() != self.columns.keys():
@@ -146,7 +133,18 @@ class ArrayTable(Table):
             what = "is missing" if name in self.columns else "is not in the files before"
             raise SourceFormatError(f"{where}: `{name}` {what}")
         for name, spec in columns.items():
+            if spec is self.columns[name]:
+                continue
             both = common(self.columns[name], spec)
             if both is None:
                 raise SourceFormatError(f"{where}: `{name}` is {spec}, but before it is {self.columns[name]}")
             self.columns[name] = both
+
+
+def _most_common(lengths: Sequence[int]) -> int:
+    """How many rows most have; one less where as many have a last observation more."""
+    if min(lengths) == max(lengths):
+        return lengths[0]
+    counted = collections.Counter(lengths)
+    rows = max(counted, key=lambda length: (counted[length], length))
+    return rows - 1 if counted[rows - 1] == counted[rows] else rows

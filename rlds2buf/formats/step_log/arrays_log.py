@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import bisect
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -15,7 +15,7 @@ from rlds2buf.errors import SourceFormatError
 from rlds2buf.formats.step_log.array_table import ArrayTable
 from rlds2buf.formats.step_log.column_map import FIELD_NAMES, ColumnMap
 from rlds2buf.formats.step_log.source import StepLogSource
-from rlds2buf.formats.step_log.table import Table
+from rlds2buf.formats.step_log.table import BLOCK_BYTES, Block, Table
 
 __all__ = ["StepLogArraysSource", "holds_columns"]
 
@@ -109,7 +109,7 @@ class StepLogArraysSource(StepLogSource):
         return bool(jumps.any())
 
 
-class _HeldTable(ArrayTable):
+class _HeldTable(ArrayTable["_Held"]):
     """Arrays in memory as columns: those of one dict, or of each entry of a list."""
 
     def __init__(self, data: Any) -> None:
@@ -117,8 +117,10 @@ class _HeldTable(ArrayTable):
         entries = [data] if isinstance(data, Mapping) else list(data)
         for number, entry in enumerate(entries):
             place = Path("memory" if isinstance(data, Mapping) else f"entry {number}")
-            self.add(_rows_of(entry, place))
-            self.notes[-1].update(_notes_of(entry))
+            leaves = _leaves_of(entry, place)
+            notes = {name: leaf for name, leaf in leaves.items() if name.startswith(_METADATA)}
+            self.add({name: _Held(leaf, place) for name, leaf in leaves.items() if name not in notes})
+            self.notes[-1].update({name[len(_METADATA) :]: leaf for name, leaf in notes.items()})
             if self.unfit:
                 name, why = next(iter(self.unfit.items()))
                 raise SourceFormatError(f"{place}: `{name}` {why}")
@@ -128,9 +130,32 @@ class _HeldTable(ArrayTable):
             raise SourceFormatError(f"{self.name}: `{name}` {why}")
         self.by_borders = not isinstance(data, Mapping) or self.by_borders
 
+    def blocks(self, names: Sequence[str], start: int = 0) -> Iterator[Block]:
+        """Entries that are short several at a time."""
+        origins = {name: self.origin(name) for name in names}
+        while start < self.count:
+            first = bisect.bisect_right(self.starts, start) - 1
+            arrays = self.parts[first].arrays
+            width = max(1, sum(arrays[own].row_bytes for own, _ in origins.values()))
+            high = start + max(1, BLOCK_BYTES // width)
+            last = max(first + 1, bisect.bisect_right(self.starts, high) - 1)
+            end = self.starts[last] if last < len(self.starts) else self.count
+            stop = min(high, end) if last == first + 1 else end
+            yield start, {name: self._rows(own, first, last, start, stop, at) for name, (own, at) in origins.items()}
+            start = stop
+
+    def _rows(self, name: str, first: int, last: int, start: int, stop: int, moved: int) -> np.ndarray:
+        """Rows ``start`` to ``stop`` of an array, which lie in the entries ``first`` to ``last`` (not with)."""
+        parts = []
+        for begin, part in zip(self.starts[first:last], self.parts[first:last], strict=True):
+            low, high = max(start - begin, 0), min(stop - begin, part.rows)
+            parts.append(part.arrays[name].rows(low + moved, high + moved))
+        joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return joined.astype(self.columns[name].dtype, copy=False)
+
 
 class _Held:
-    """An array in memory, read as one in a file is (:class:`~rlds2buf.formats.step_log.array_table.Rows`)."""
+    """An array in memory (:class:`~rlds2buf.formats.step_log.array_table.Rows`)."""
 
     def __init__(self, values: Any, file: Path) -> None:
         self.file = file
@@ -147,17 +172,10 @@ class _Held:
     def value(self) -> Any:
         return self._array.item()
 
-    @contextlib.contextmanager
-    def reading(self, start: int) -> Iterator[Callable[[int], np.ndarray]]:
-        here = start
-
-        def read(count: int) -> np.ndarray:
-            nonlocal here
-            here += count
-            rows = self._array[here - count : here]
-            return _as_bytes(rows) if self.dtype == object else rows.astype(self.dtype, copy=False)
-
-        yield read
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Some rows; numbers are not copied."""
+        rows = self._array[start:stop]
+        return _as_bytes(rows) if self.dtype == object else rows.astype(self.dtype, copy=False)
 
 
 def holds_columns(value: Any) -> bool:
@@ -192,15 +210,11 @@ def _leaves(value: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, A
             yield f"{before}{name}", child
 
 
-def _rows_of(entry: Mapping[str, Any], place: Path) -> dict[str, _Held]:
+def _leaves_of(entry: Mapping[str, Any], place: Path) -> dict[str, Any]:
     if not isinstance(entry, Mapping):
         got = type(entry).__name__
         raise TypeError(f"{place} should be a dict of arrays, as the first entry is, got {got}")
-    return {name: _Held(leaf, place) for name, leaf in _leaves(entry) if not name.startswith(_METADATA)}
-
-
-def _notes_of(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {name[len(_METADATA) :]: leaf for name, leaf in _leaves(entry) if name.startswith(_METADATA)}
+    return dict(_leaves(entry))
 
 
 def _is_text(array: np.ndarray) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import zipfile
 import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -12,7 +14,7 @@ from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.errors import SourceFormatError
 from rlds2buf.formats.step_log.array_table import ArrayTable
 from rlds2buf.formats.step_log.source import StepLogSource
-from rlds2buf.formats.step_log.table import Table, log_files
+from rlds2buf.formats.step_log.table import BLOCK_BYTES, Block, Table, log_files
 
 __all__ = ["NpzTable", "StepLogNpzSource"]
 
@@ -45,7 +47,7 @@ class StepLogNpzSource(StepLogSource):
         return NpzTable(self.path, self._budget)
 
 
-class NpzTable(ArrayTable):
+class NpzTable(ArrayTable[NpyRows]):
     """Arrays in files as columns.
 
     Args:
@@ -63,6 +65,26 @@ class NpzTable(ArrayTable):
             for file in self.files:
                 self.add({name: NpyRows(file, member, budget) for name, member in _members(file).items()})
         self.finish()
+
+    def blocks(self, names: Sequence[str], start: int = 0) -> Iterator[Block]:
+        origins = {name: self.origin(name) for name in names}
+        dtypes = {name: self.columns[own].dtype for name, (own, _) in origins.items()}
+        for begin, part in zip(self.starts, self.parts, strict=True):
+            if begin + part.rows <= start:
+                continue
+            first = max(0, start - begin)
+            step = max(1, BLOCK_BYTES // max(1, sum(part.arrays[own].row_bytes for own, _ in origins.values())))
+            with contextlib.ExitStack() as stack:
+                readers = {
+                    name: stack.enter_context(part.arrays[own].reading(first + moved))
+                    for name, (own, moved) in origins.items()
+                }
+                for low in range(first, part.rows, step):
+                    count = min(step, part.rows - low)
+                    yield (
+                        begin + low,
+                        {name: read(count).astype(dtypes[name], copy=False) for name, read in readers.items()},
+                    )
 
 
 def _members(file: Path) -> dict[str, str]:

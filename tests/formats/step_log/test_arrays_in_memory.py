@@ -12,6 +12,7 @@ import pytest
 
 import rlds2buf
 from rlds2buf import SourceFormatError, open_source
+from rlds2buf.formats.step_log import arrays_log
 from rlds2buf.io.source import Source
 from tests.contracts.source import SourceContract
 
@@ -154,3 +155,30 @@ def test_several_paths_of_one_format_are_read_one_after_another(tmp_path: Path) 
         open_source([paths[0], tmp_path / "log.npz"])
     with pytest.raises(rlds2buf.SourceNotFound):
         open_source([paths[0], tmp_path / "none.hdf5"])
+
+
+@pytest.mark.parametrize("block_bytes", [1, 100, 1000, 1 << 20])
+@pytest.mark.parametrize("more", [0, 1])
+def test_short_entries_are_read_several_at_a_time(monkeypatch: pytest.MonkeyPatch, block_bytes: int, more: int) -> None:
+    """With a last observation more or without, numbers of two types, and texts of several widths."""
+    monkeypatch.setattr(arrays_log, "BLOCK_BYTES", block_bytes)
+    rng = np.random.default_rng(0)
+    entries = [
+        {
+            "obs": rng.normal(size=(n + more, 2)).astype(np.float32 if i % 2 else np.float64),
+            "act": rng.integers(0, 9, n),
+            "task": [f"{i * 10**n}"] * n,
+            "truncated": np.arange(n) == n - 1,
+            "metadata": {"number": i},
+        }
+        for i, n in enumerate(rng.integers(1, 50, 40).tolist())
+    ]
+    source = open_source(entries)
+    for low in (0, 7, 39):
+        for entry, found in zip(entries[low:], source.read(low), strict=True):
+            assert isinstance(found, rlds2buf.Episode) and found.metadata == {"number": found.index}
+            steps = len(entry["act"])
+            assert found.observation.dtype == np.float64 and len(found) == steps + more
+            np.testing.assert_array_equal(found.observation, entry["obs"])
+            np.testing.assert_array_equal(found.action[:steps], entry["act"])
+            assert found.extras["task"].tolist() == [text.encode() for text in entry["task"]] + [b""] * more

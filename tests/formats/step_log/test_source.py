@@ -58,10 +58,10 @@ class TestContractInSmallBlocks(TestContract):
     @pytest.fixture(autouse=True)
     def small(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Blocks of a few rows, so that episodes go over several."""
-        from rlds2buf.formats.step_log import array_table, text_blocks
+        from rlds2buf.formats.step_log import npz_log, text_blocks
         from rlds2buf.formats.step_log import parquet_log as step_log_parquet
 
-        monkeypatch.setattr(array_table, "BLOCK_BYTES", 100)
+        monkeypatch.setattr(npz_log, "BLOCK_BYTES", 100)
         monkeypatch.setattr(step_log_parquet, "_ROWS", 3)
         monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 100)
 
