@@ -30,6 +30,7 @@ ON_INVALID = ("raise", "skip", "repair")
 FINAL_TRANSITION = ("drop", "keep")
 MAX_ISSUES = 20
 CHECKPOINT_SECONDS = 5.0
+BLOCK_ROWS = 1 << 14
 
 
 @dataclasses.dataclass
@@ -297,7 +298,7 @@ class _Conversion:
         }
 
     def _blocks(self, progress: bool) -> Any:
-        return Tracked(self.source, "convert", enabled=progress).read_batches(self.report.read)
+        return Tracked(self.source, "convert", enabled=progress).read_batches(self.report.read, rows=BLOCK_ROWS)
 
     def _go_on(self) -> None:
         counts = self.sink.resumed()

@@ -32,6 +32,7 @@ OPTIONS: dict[str, dict[str, str]] = {
 """What makes an output of each kind hold episodes."""
 OUTPUT = "out-v0"
 CHECKPOINT_SECONDS = 0.02
+BLOCK_ROWS = 300
 SECONDS = 60.0
 TABLES = 64
 Tree = dict[str, bytes]
@@ -82,8 +83,8 @@ class Kills:
         self._source, self._other = folder / "one.hdf5", folder / "other.hdf5"
         convert(episodes(150, 0), self._source, to="d4rl")
         convert(episodes(120, 1), self._other, to="d4rl")
-        conversion = importlib.import_module(convert.__module__)
-        conversion.CHECKPOINT_SECONDS = CHECKPOINT_SECONDS  # type: ignore[attr-defined]
+        conversion: Any = importlib.import_module(convert.__module__)
+        conversion.CHECKPOINT_SECONDS, conversion.BLOCK_ROWS = CHECKPOINT_SECONDS, BLOCK_ROWS
         self._whole: dict[str, dict[str, Tree]] = {}
         self._seconds: dict[str, float] = {}
         for kind in KINDS:

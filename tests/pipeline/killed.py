@@ -27,6 +27,7 @@ from rlds2buf import Episode, SnapshotError, SnapshotExists, convert
 
 KILLS = 20
 CHECKPOINT_SECONDS = 0.03
+BLOCK_ROWS = 20
 OUTPUT = "out-v0"
 
 
@@ -199,5 +200,6 @@ def count_calls(told: Callable[[int, str], None]) -> None:
 if __name__ == "__main__":
     kind, folder, seed = sys.argv[1:]
     # (The package has a function of the module's name.)
-    importlib.import_module("rlds2buf.pipeline.conversion").CHECKPOINT_SECONDS = CHECKPOINT_SECONDS  # type: ignore[attr-defined]
+    conversion: Any = importlib.import_module("rlds2buf.pipeline.conversion")
+    conversion.CHECKPOINT_SECONDS, conversion.BLOCK_ROWS = CHECKPOINT_SECONDS, BLOCK_ROWS
     print(json.dumps(Trials(kind, Path(folder), int(seed)).run()))

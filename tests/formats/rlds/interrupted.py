@@ -24,7 +24,8 @@ OPTIONS: dict[str, Any] = {"num_shards": 3, "val_fraction": 0.2, "name": "data"}
 
 
 def convert(source: str, target: Path, resume: bool = True) -> Any:
-    sys.modules["rlds2buf.pipeline.conversion"].CHECKPOINT_SECONDS = 0.0  # type: ignore[attr-defined]
+    conversion: Any = sys.modules["rlds2buf.pipeline.conversion"]
+    conversion.CHECKPOINT_SECONDS, conversion.BLOCK_ROWS = 0.0, 50
     return rlds2buf.convert(source, target, to="rlds", resume=resume, on_invalid="skip", sink_options=OPTIONS)
 
 
