@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +100,8 @@ class Look:
             return None
 
     @functools.cached_property
-    def hdf5(self) -> dict[str, list[str]] | None:
-        """The names at an HDF5 file's top, each with the names in that group; None if it is no HDF5 file.
+    def hdf5(self) -> Mapping[str, list[str]] | None:
+        """The names at an HDF5 file's top, each with some of those in that group; None if it is no HDF5 file.
 
         Raises:
             SourceFormatError: it begins as HDF5 and can't be opened.
@@ -111,8 +111,7 @@ class Look:
         from rlds2buf.codecs.hdf5.reading import open_hdf5
 
         with open_hdf5(self.path) as file:
-            children = {name: _peek(file, name) for name in file}
-            return {name: sorted(child)[:20] if hasattr(child, "keys") else [] for name, child in children.items()}
+            return _Hdf5Names(self.path, list(file))
 
     def hdf5_has(self, name: str) -> bool:
         """Whether an HDF5 file has something of that path, for example ``"data/demo_0/obs"``."""
@@ -192,6 +191,29 @@ class Look:
                 if file.read(len(_HDF5)) == _HDF5:
                     return True
         return False
+
+
+class _Hdf5Names(Mapping[str, list[str]]):
+    """The names at a file's top; what is in a group is looked up when it is asked for."""
+
+    def __init__(self, path: Path, names: list[str]) -> None:
+        self._path = path
+        self._names = dict.fromkeys(names)
+
+    def __getitem__(self, name: str) -> list[str]:
+        if name not in self._names:
+            raise KeyError(name)
+        from rlds2buf.codecs.hdf5.reading import open_hdf5
+
+        with open_hdf5(self._path) as file:
+            child = _peek(file, name)
+            return sorted(child)[:20] if hasattr(child, "keys") else []
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def _peek(file: Any, name: str) -> Any:

@@ -427,7 +427,7 @@ class Hdf5File:
         for name in names:
             try:
                 info = links.get_info(name.encode())
-            except KeyError:
+            except (KeyError, RuntimeError):
                 out.append(-1)
                 continue
             out.append(int(info.u) if info.type == _HARD else -1)

@@ -15,16 +15,18 @@ from rlds2buf.codecs.hdf5.rows import native_dtype
 from rlds2buf.core import nest
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EmptyEpisode, EpisodeError, SourceFormatError, SpecMismatch
 from rlds2buf.files.fingerprint import fingerprint_files
+from rlds2buf.formats.d3rlpy.together import COLUMNS, Together
+from rlds2buf.io.blocks import blocks_of
 from rlds2buf.io.padding import padded
 from rlds2buf.io.source import Source, spec_of_first
 
 __all__ = ["D3rlpyH5Source"]
 
-_NEEDED = ("observations", "actions", "rewards", "terminated")
 _MOST_COLUMNS = 1000
 
 
@@ -99,22 +101,28 @@ class D3rlpyH5Source(Source):
     def num_steps(self) -> int:
         return self._num_steps
 
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
+    def read_batches(
+        self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
         stop = self._count if stop is None else min(stop, self._count)
         with self._open() as file:
-            for index in range(start, stop):
-                file.new_record()
-                try:
-                    item: Episode | EpisodeError = self._episode(file, index)
-                except EpisodeError as error:
-                    item = error
-                yield item
+            yield from blocks_of(self._together(file).read(start, stop, rows, bytes), rows, bytes)
+
+    def _together(self, file: Hdf5File) -> Together:
+        return Together(file, self._columns, functools.partial(self._item, file), self.name)
+
+    def _item(self, file: Hdf5File, index: int) -> Episode | EpisodeError:
+        file.new_record()
+        try:
+            return self._episode(file, index)
+        except EpisodeError as error:
+            return error
 
     def details(self) -> dict[str, Any]:
         with self._open() as file:
-            found = (file.get(f"terminated_{i}") for i in range(self._count))
-            flags = [bool(file.value(item)) for item in found if item is not None]
-        terminated = sum(flags)
+            lengths, flags = self._together(file).ends(self._count)
+            others = (file.get(f"terminated_{i}") for i in np.flatnonzero(lengths == 0).tolist())
+            terminated = int(flags.sum()) + sum(bool(file.value(item)) for item in others if item is not None)
         warnings = []
         if terminated:
             warnings.append(f"d3rlpy keeps no final observations: the {terminated} terminal ones are zeros")
@@ -139,7 +147,7 @@ class D3rlpyH5Source(Source):
         names = [
             name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in file.read(dataset)
         ]
-        missing = [f"`{want}`" for want in _NEEDED if want not in names]
+        missing = [f"`{want}`" for want in COLUMNS if want not in names]
         if missing:
             raise SourceFormatError(f"{self.path}: `columns` lacks {', '.join(missing)}; it has {', '.join(names)}")
         return names
@@ -204,7 +212,8 @@ class D3rlpyH5Source(Source):
     @functools.cached_property
     def _num_steps(self) -> int:
         with self._open() as file:
-            return sum(self._length(file, i) for i in range(self._count))
+            lengths, _ = self._together(file).ends(self._count)
+            return int(lengths.sum()) + sum(self._length(file, i) for i in np.flatnonzero(lengths == 0).tolist())
 
     def _length(self, file: Hdf5File, index: int) -> int:
         """How many rows an episode has, from the shapes and its flag alone."""

@@ -22,7 +22,7 @@ from rlds2buf.errors import EpisodeError, SpecMismatch
 from rlds2buf.formats.minari.spaces import is_image
 from rlds2buf.io.padding import padded
 
-__all__ = ["BatchParts", "EpisodeParts", "build_batch", "build_episode", "is_same"]
+__all__ = ["BatchParts", "EpisodeParts", "build_batch", "build_episode"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,29 +133,6 @@ def _with_open_tails(facts: Sequence[Mapping[str, Any]], open_tail: np.ndarray) 
     if not open_tail.any():
         return facts
     return [{**own, OPEN_TAIL: True} if tail else own for own, tail in zip(facts, open_tail.tolist(), strict=True)]
-
-
-def is_same(one: Episode | EpisodeError, other: Episode) -> bool:
-    """Whether both are one and the same, down to types and bits."""
-    if not isinstance(one, Episode) or one.derived != other.derived:
-        return False
-    columns, others = ([*episode.flatten(), ((), episode.metadata)] for episode in (one, other))
-    return len(columns) == len(others) and all(
-        path == path_ and _same_value(column, column_)
-        for (path, column), (path_, column_) in zip(columns, others, strict=True)
-    )
-
-
-def _same_value(one: Any, other: Any) -> bool:
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(_same_value(one[key], other[key]) for key in one)
-    if isinstance(one, np.ndarray):
-        if one.dtype != other.dtype or one.shape != other.shape:
-            return False
-        return bool(one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes())
-    return bool(one == other or (one != one and other != other))
 
 
 def build_episode(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlds2buf.codecs.hdf5.alike import Alike, Leaf, Unfit, Window, walk
+from rlds2buf.codecs.hdf5.gathering import Gathering
 from rlds2buf.codecs.hdf5.reading import H5PY_RAISES, Hdf5File, as_numpy, is_dataset
 from rlds2buf.codecs.hdf5.rows import native_dtype
 from rlds2buf.core import nest
@@ -26,9 +27,6 @@ _PARTS = ("observations", "actions", "rewards", "terminations", "truncations", "
 _WINDOW_BYTES = 1 << 25
 _MARGIN = 1 << 20
 """A group's structures lie somewhere near its header; its values may be anywhere."""
-
-_GAP = 1 << 12
-"""Values no further apart are read at once."""
 
 _NAMES = 1 << 12
 """Of so many episodes is asked at a time where they are."""
@@ -212,7 +210,7 @@ class _Held:
         count = len(foreign)
         run = slice(first, first + count)
         lengths = self.steps[run] + 1
-        rows_of = _Rows(lengths)
+        rows_of = Gathering(self._file, self.window, lengths)
         parts: dict[str, Any] = {name: {} for name in _PARTS}
         for path, column in columns.items():
             values = self._gather(column, rows_of, self._places(path, run))
@@ -228,22 +226,12 @@ class _Held:
             **{name: value if name == "infos" else tuples(value) for name, value in parts.items()},
         )
 
-    def _gather(self, column: _Column, rows: _Rows, places: np.ndarray) -> np.ndarray:
+    def _gather(self, column: _Column, rows: Gathering, places: np.ndarray) -> np.ndarray:
         """The rows of a column, wherever they lie; zeros for those that the library reads."""
-        sizes = (rows.lengths - column.short) * column.row_bytes
-        there = (places >= 0) & (sizes > 0)
-        if not there.any():
-            return np.zeros((int(rows.lengths.sum()), *column.shape), column.dtype)
-        near = self.window.holds(places, sizes)
-        windows = [(there & near, self.window)]
-        far = np.flatnonzero(there & ~near)
-        far = far[np.argsort(places[far])]
-        ends = np.maximum.accumulate(places[far] + sizes[far])
-        for some in np.split(far, np.flatnonzero(places[far][1:] > ends[:-1] + _GAP) + 1) if len(far) else ():
-            first = int(places[some[0]])
-            own = Window(self._file.raw(first, int((places[some] + sizes[some]).max()) - first), first)
-            windows.append((np.isin(np.arange(len(places)), some), own))
-        return rows.gather(column, places, windows)
+        if not column.row_bytes or (places < 0).all():
+            return np.zeros((rows.total, *column.shape), column.dtype)
+        found = rows.read(column.row_bytes, places, column.short)
+        return found.view(column.stored).reshape(rows.total, *column.shape).astype(column.dtype, copy=False)
 
     def _places(self, path: nest.Path, run: slice) -> np.ndarray:
         """``[E] int64``; -1 for what the library reads."""
@@ -279,38 +267,6 @@ class _Held:
         if isinstance(facts, FactColumns) and (makes == makes[0]).all():
             return facts.take(rank)
         return [self._makes[make].facts[i] for make, i in zip(makes.tolist(), rank.tolist(), strict=True)]
-
-
-class _Rows:
-    """Where the rows of some episodes go.
-
-    Args:
-        lengths: ``[E] int64``, how many each has.
-    """
-
-    def __init__(self, lengths: np.ndarray) -> None:
-        self.lengths = lengths
-        stops = np.cumsum(lengths)
-        self.starts, self._ends = stops - lengths, stops - 1
-        self._episode = np.repeat(np.arange(len(lengths)), lengths)
-        self._row = np.arange(stops[-1])
-
-    def gather(self, column: _Column, places: np.ndarray, windows: Iterable[tuple[np.ndarray, Window]]) -> np.ndarray:
-        """``[M, ...]``: an episode's last row is anything if the column is short, as is any that is in no window.
-
-        Args:
-            places: ``[E] int64``, where in the file the rows lie.
-            windows: for whom, ``[E] bool``, they do in which window.
-        """
-        size = column.row_bytes
-        out = np.zeros(len(self._row), f"V{size}")
-        at = (places - self.starts * size)[self._episode] + self._row * size
-        for whose, window in windows:
-            mine = whose[self._episode]
-            if column.short:
-                mine[self._ends] = False
-            out[mine] = window.at(at[mine], size)
-        return out.view(column.stored).reshape(len(out), *column.shape).astype(column.dtype, copy=False)
 
 
 def _add_make(file: Hdf5File, held: _Held, positions: np.ndarray, alike: Alike) -> None:

@@ -17,11 +17,12 @@ from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.json_text import parse_json
+from rlds2buf.core.same import is_same
 from rlds2buf.core.spec import FieldSpec, StepSpec, spec_of
 from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound, SpecMismatch
 from rlds2buf.files.fingerprint import fingerprint_files
 from rlds2buf.formats.minari.arrow_layout import LAYOUTS, ArrowEpisodes, read_json
-from rlds2buf.formats.minari.episode import BatchParts, EpisodeParts, build_batch, build_episode, is_same
+from rlds2buf.formats.minari.episode import BatchParts, EpisodeParts, build_batch, build_episode
 from rlds2buf.formats.minari.format import FILE
 from rlds2buf.formats.minari.hdf5_layout import Hdf5Episodes
 from rlds2buf.formats.minari.spaces import is_image, space_specs

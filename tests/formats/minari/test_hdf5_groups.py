@@ -13,8 +13,8 @@ import pytest
 from rlds2buf import Episode, EpisodeError, Rlds2bufError, SourceFormatError
 from rlds2buf.codecs.hdf5.reading import Hdf5File
 from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.same import is_same
 from rlds2buf.formats.minari import hdf5_groups, hdf5_layout
-from rlds2buf.formats.minari.episode import is_same
 from rlds2buf.formats.minari.source import MinariDirSource
 from tests.formats.minari.folder import columns, write
 
