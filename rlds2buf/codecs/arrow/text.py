@@ -12,7 +12,7 @@ CSV: a carriage return alone                   no line's end, or one; a line's e
 CSV: a cell longer than `_LONGEST_CELL`        read; an error
 CSV: ``0x1f``, ``nan(1)`` as numbers           numbers; text
 JSON: two objects in a line, one over several  read; an error
-JSON: a key that is missing                    null; told by the caller
+JSON: a key that is missing                    null; an error
 JSON: ``-Inf``, ``-NaN``                       numbers; an error
 JSON: ``-0`` among floats                      -0.0; 0.0
 JSON: whole numbers from 2**63 on, and floats  floats; no numbers
@@ -214,7 +214,9 @@ def _kind(value: Any, dtype: np.dtype | None) -> Any | None:
 
 
 def json_table(data: bytes, schema: Any) -> Any | None:
-    """JSON Lines as an Arrow table without nulls, a row a line; None where Python may read them otherwise.
+    """JSON Lines as an Arrow table, a row a line; None where Python may read them otherwise.
+
+    Null may be only what is said to be, of numbers that are floats and of texts (not all of them).
 
     Args:
         data: whole lines of UTF-8.
@@ -236,9 +238,35 @@ def json_table(data: bytes, schema: Any) -> Any | None:
     if table.num_rows != _objects(data):
         return None
     arrays = [only_chunk(column) for column in table.columns]
-    if any(map(has_null, arrays)) or not all(_reads_alike(array, data) for array in arrays):
+    if not all(_nulls_are_told(field, array, schema, data) for field, array in zip(schema, arrays, strict=True)):
+        return None
+    if not all(_reads_alike(array, data) for array in arrays):
         return None
     return pyarrow.RecordBatch.from_arrays(arrays, schema=table.schema)
+
+
+def _nulls_are_told(field: Any, array: Any, schema: Any, data: bytes) -> bool:
+    """Whether all that is null in an array is a null in the text, not a key that is missing."""
+    from pyarrow import types
+
+    if not has_null(array):
+        return True
+    if not (types.is_floating(field.type) or (types.is_string(field.type) and array.null_count < len(array))):
+        return False
+    # Elsewhere the same may stand in an inner object only; in a text quotes have a backslash before them.
+    if any(field.name in _inner_names(other.type) for other in schema):
+        return False
+    told = re.findall(rb'"' + re.escape(field.name.encode()) + rb'"\s*:\s*null\b', data)
+    return len(told) == array.null_count
+
+
+def _inner_names(kind: Any) -> set[str]:
+    from pyarrow import types
+
+    if not types.is_struct(kind):
+        return set()
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    return {field.name for field in fields}.union(*(_inner_names(field.type) for field in fields))
 
 
 def _objects(data: bytes) -> int:
@@ -278,7 +306,7 @@ def _reads_alike(array: Any, data: bytes) -> bool:
         return _reads_alike(array.flatten(), data)
     if not types.is_floating(array.type):
         return True
-    values = array.to_numpy()
+    values = array.drop_null().to_numpy()
     if not (np.abs(values) < 2.0**63).all():
         rest = values[~np.isnan(values)]
         if b"-NaN" in data or not (np.abs(rest) < 2.0**63).all():

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2buf import SourceFormatError
+from rlds2buf.codecs.arrow.text import json_table
 from rlds2buf.formats.step_log import csv_log, held, json_log, text_blocks
 from rlds2buf.formats.step_log.csv_log import CsvTable
 from rlds2buf.formats.step_log.json_log import JsonTable
@@ -207,6 +209,43 @@ def test_csv_that_pyarrow_reads_otherwise(path: Path, cells: list[str], odd: str
         text = end.join(["name,other", *cells * 3, odd, *cells])
         for block in (40, 1 << 20) if len(text) < 1000 else (1 << 20,):
             assert_same(CsvTable, path, text, block, held_bytes)
+
+
+NULLS = [
+    '{"n": null, "t": "a", "s": "x", "i": 1}',
+    '{"n": 0.5, "t": null, "s": "\\"n\\": null", "i": 1}',
+    '{"n":null,"t" : "a", "s": "x", "i": 1}',
+]
+
+
+@pytest.mark.parametrize("held_bytes", [1 << 20, 0])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        NULLS[0],
+        '{"t": "a", "s": "x", "i": 1}',
+        '{"t": "a", "s": "x", "i": 1, "n": 0.5, "o": {"n": null}}',
+        '{"n": 0.5, "s": "x", "i": 1}',
+        '{"n": "a", "t": "a", "s": "x", "i": 1}',
+        '{"n": null, "t": "a", "s": "x", "i": null}',
+        '{"\\u006e": null, "t": "a", "s": "x", "i": 1}',
+        '{"n": 0.5, "t": "a", "s": "null", "i": 1}',
+    ],
+)
+def test_nulls(path: Path, odd: str, held_bytes: int) -> None:
+    for lines in ([*NULLS * 4, odd, *NULLS], [line.replace('"x"', "null") for line in NULLS] * 4 + [odd]):
+        for block in (100, 1 << 20):
+            assert_same(JsonTable, path, "\n".join(lines), block, held_bytes)
+    inner = [line[:-1] + ', "o": {"n": 1.5}}' for line in NULLS]
+    for last in (odd[:-1] + ', "o": {"n": null}}', odd[:-1] + ', "o": {"n": 2.5}}'):
+        assert_same(JsonTable, path, "\n".join([*inner * 4, last]), 1 << 20, held_bytes)
+
+
+def test_nulls_that_are_told_take_no_other_way() -> None:
+    schema = pa.schema([("n", pa.float64()), ("t", pa.string()), ("s", pa.string()), ("i", pa.int64())])
+    table = json_table("\n".join(NULLS).encode(), schema)
+    assert table.column("n").to_pylist() == [None, 0.5, None] and table.column("t").to_pylist() == ["a", None, "a"]
+    assert json_table(b'{"n": 0.5, "t": "a", "i": 1}', schema) is None
 
 
 STEP = '{"f": 0.5, "i": 1, "l": [0.5, 1], "t": "a", "e": {}, "o": {"x": 1}}'
