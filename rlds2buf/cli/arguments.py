@@ -13,10 +13,18 @@ from rlds2buf.cli.source_options import OPTIONS, collect
 from rlds2buf.core.json_text import parse_json
 from rlds2buf.errors import Rlds2bufError
 
-__all__ = ["json_flag", "nonfinite_flag", "open_source", "pairs", "source_arguments"]
+__all__ = ["jobs_option", "json_flag", "nonfinite_flag", "open_source", "pairs", "source_arguments"]
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
 nonfinite_flag = click.option("--allow-nonfinite", is_flag=True, help="Accept NaN and infinity.")
+jobs_option = click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="How many processes read. It pays for compressed HDF5 and the like; pictures are decoded on all cores by one.",
+)
 
 
 def open_source(source: str, how: dict[str, Any]) -> Any:

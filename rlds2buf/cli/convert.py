@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlds2buf.cli.arguments import json_flag, nonfinite_flag, open_source, pairs, source_arguments
+from rlds2buf.cli.arguments import jobs_option, json_flag, nonfinite_flag, open_source, pairs, source_arguments
 from rlds2buf.cli.command import Command, FormatName, path_argument
 from rlds2buf.cli.output import by_reason, number, print_json, print_table, print_warnings
 from rlds2buf.cli.wording import as_options
@@ -75,6 +75,7 @@ __all__ = ["command"]
     is_flag=True,
     help="Go on where a killed conversion of the same data stopped; keep what there is if this one is interrupted.",
 )
+@jobs_option
 @json_flag
 def command(
     source: str,

@@ -28,10 +28,13 @@ class Source(abc.ABC):
     Attributes:
         format: the format's name, as ``open_source(format=...)`` takes it.
         name: the path or address with the split, for messages and provenance.
+        recipe: path and options from which :func:`rlds2buf.open_source` opened it, and whether its pictures were
+            asked for as files then; None if it was opened otherwise.
     """
 
     format: ClassVar[str]
     name: str
+    recipe: tuple[str, dict[str, Any], bool] | None = None
 
     def __new__(cls: type[_S], *args: Any, **kwargs: Any) -> _S:
         if cls.read is Source.read and cls.read_batches is Source.read_batches:

@@ -22,6 +22,7 @@ from rlds2buf.io.sink import Sink
 from rlds2buf.io.source import Source
 from rlds2buf.pipeline.opening import open_sink, open_source
 from rlds2buf.pipeline.progress import Tracked
+from rlds2buf.pipeline.reading import jobs_for
 from rlds2buf.version import __version__
 
 __all__ = ["ConvertReport", "convert"]
@@ -165,6 +166,7 @@ def convert(
     add: Sequence[str] = (),
     gamma: float = 0.99,
     progress: bool = False,
+    jobs: int = 1,
     overwrite: bool = False,
     resume: bool = False,
     sink_options: Mapping[str, Any] | None = None,
@@ -193,6 +195,9 @@ def convert(
             ``"cost_to_go"`` and ``"discounted_cost"`` (:func:`rlds2buf.returns.annotate`).
         gamma: discount per step of the discounted ones.
         progress: show a bar on standard error, if that is a terminal.
+        jobs: how many processes read a dataset that is given by its path.  What is written is the same.  It pays
+            where reading is slow and needs no other core anyway (compressed HDF5, logs of nested JSON); pictures are
+            decoded on all cores by one process, and plain numbers are read faster than they can be handed over.
         overwrite: for a path: replace what is there, once the new one is whole.
         resume: for a path: continue an earlier conversion of the same source with the same
             options that was killed, and keep what there is if this one fails.
@@ -241,7 +246,8 @@ def convert(
             "allow_nonfinite": allow_nonfinite,
             **({"add": [add] if isinstance(add, str) else list(add), "gamma": gamma} if add else {}),
         }
-        conversion = _Conversion(_for_sink(source, sink, choices), sink, choices)
+        source = _for_sink(source, sink, choices)
+        conversion = _Conversion(source, sink, choices, jobs_for(source, jobs))
         conversion.run(progress)
         return conversion.report
 
@@ -249,7 +255,8 @@ def convert(
 class _Conversion:
     """One run: the choices, where it stands, and what it does with each block of episodes."""
 
-    def __init__(self, source: Source, sink: Sink, choices: Mapping[str, Any]) -> None:
+    def __init__(self, source: Source, sink: Sink, choices: Mapping[str, Any], jobs: int) -> None:
+        self.jobs = jobs
         self.source = source
         self.sink = sink
         self.choices = choices
@@ -298,7 +305,8 @@ class _Conversion:
         }
 
     def _blocks(self, progress: bool) -> Any:
-        return Tracked(self.source, "convert", enabled=progress).read_batches(self.report.read, rows=BLOCK_ROWS)
+        source = Tracked(self.source, "convert", enabled=progress, jobs=self.jobs)
+        return source.read_batches(self.report.read, rows=BLOCK_ROWS)
 
     def _go_on(self) -> None:
         counts = self.sink.resumed()
@@ -405,10 +413,16 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
 
 def _for_sink(source: Source, sink: Sink, choices: Mapping[str, Any]) -> Source:
     """The source with its pictures, or its whole records, in the form that the sink would rather have."""
-    source = source.encoded() if sink.takes_encoded_images else source
+    if sink.takes_encoded_images and (encoded := source.encoded()) is not source:
+        if source.recipe is not None:
+            encoded.recipe = (*source.recipe[:2], True)
+        source = encoded
     unchanged = choices["on_invalid"] != "repair" and choices["final_transition"] == "drop" and "add" not in choices
     offer = source.with_records() if unchanged and sink.takes_encoded_images else None
-    return offer[0] if offer is not None and sink.adopt(offer[1]) else source
+    if offer is not None and sink.adopt(offer[1]):
+        offer[0].recipe = None
+        return offer[0]
+    return source
 
 
 def _check_names(options: Mapping[str, Any]) -> None:

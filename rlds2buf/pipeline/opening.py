@@ -105,6 +105,7 @@ def open_source(
     if _is_paths(uri):
         limits = {"max_bytes": max_bytes, "max_objects": max_objects}
         return _one_after_another(uri, format, {"split": split, **limits, **options})
+    recipe = {"split": split, "format": format, "max_bytes": max_bytes, "max_objects": max_objects, **options}
     entry, target = _choose(uri, format)
     if split is not None:
         if not entry.has_splits:
@@ -122,10 +123,13 @@ def open_source(
     try:
         if absent:
             changes["drop"] = [name for name in changes["drop"] if name not in absent or _has(source.spec, name)]
-        return _transformed(source, changes)
+        opened = _transformed(source, changes)
     except BaseException:
         source.close()
         raise
+    if isinstance(uri, str | os.PathLike):
+        opened.recipe = (os.path.abspath(uri), recipe, False)
+    return opened
 
 
 def _made(cls: Callable[..., Source], target: Any, options: dict[str, Any]) -> Source:

@@ -14,6 +14,7 @@ from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError
 from rlds2buf.io.source import Source
 from rlds2buf.pipeline import interruption
+from rlds2buf.pipeline.reading import blocks
 
 __all__ = ["Tracked"]
 
@@ -30,6 +31,7 @@ class Tracked(Source):
         source: what is read; it stays the caller's to close.
         label: the word before the bar.
         enabled: False shows nothing at all.
+        jobs: how many processes read it (:func:`~rlds2buf.pipeline.reading.blocks`).
 
     >>> import rlds2buf, numpy as np
     >>> ep = rlds2buf.Episode(observation=np.zeros(3), reward=np.zeros(3), is_terminal=np.zeros(3, bool))
@@ -38,8 +40,9 @@ class Tracked(Source):
     3
     """
 
-    def __init__(self, source: Source, label: str, *, enabled: bool = True) -> None:
+    def __init__(self, source: Source, label: str, *, enabled: bool = True, jobs: int = 1) -> None:
         self._source = source
+        self._jobs = jobs
         self._label = label
         self._enabled = enabled and sys.stderr.isatty()
         self.format = source.format  # type: ignore[misc]  # each Tracked has its source's own
@@ -69,7 +72,7 @@ class Tracked(Source):
             if self._enabled:
                 total = stop if stop is not None else self._source.num_items
                 bar = stack.enter_context(_Bar(self._label, None if total is None else max(total - start, 0)))
-            for item in self._source.read_batches(start, stop, rows=rows, bytes=bytes):
+            for item in blocks(self._source, start, stop, jobs=self._jobs, rows=rows, bytes=bytes):
                 yield item
                 if bar is not None:
                     bar.advance(*((len(item), item.num_steps) if isinstance(item, EpisodeBatch) else (1, 0)))

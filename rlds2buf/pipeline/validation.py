@@ -11,6 +11,7 @@ from rlds2buf.core.arguments import integer
 from rlds2buf.errors import EpisodeError, FilteredOut
 from rlds2buf.io.source import Source
 from rlds2buf.pipeline.opening import open_source
+from rlds2buf.pipeline.reading import blocks, jobs_for
 
 __all__ = ["validate"]
 
@@ -22,6 +23,7 @@ def validate(
     progress: Callable[[int, int], None] | None = None,
     allow_nonfinite: bool = False,
     max_details: int = MAX_DETAILS,
+    jobs: int = 1,
     split: str | None = None,
     format: str | None = None,
     **options: Any,
@@ -34,6 +36,7 @@ def validate(
         progress: called after every episode with the episodes and steps so far.
         allow_nonfinite: accept NaN and infinity.
         max_details: findings kept per rule; all are counted.
+        jobs: as of :func:`rlds2buf.convert`.
         split, format, options: for :func:`rlds2buf.open_source`, if `source` is not a Source.
 
     Returns:
@@ -54,10 +57,10 @@ def validate(
         limit = integer("limit", limit, 0)
     if not isinstance(source, Source):
         with open_source(source, split=split, format=format, **options) as opened:
-            return _validated(opened, limit, progress, allow_nonfinite, max_details)
+            return _validated(opened, limit, progress, allow_nonfinite, max_details, jobs)
     if split is not None or format is not None or options:
         raise ValueError("split, format and further options are for a path, not for an opened source")
-    return _validated(source, limit, progress, allow_nonfinite, max_details)
+    return _validated(source, limit, progress, allow_nonfinite, max_details, jobs)
 
 
 def _validated(
@@ -66,11 +69,12 @@ def _validated(
     progress: Callable[[int, int], None] | None,
     allow_nonfinite: bool,
     max_details: int,
+    jobs: int,
 ) -> ValidationReport:
     report = ValidationReport(source.name, max_details=max_details)
     checker = Checker(source.spec, allow_nonfinite=allow_nonfinite)
     told = progress if progress is not None else lambda episodes, steps: None
-    for item in source.read_batches(0, limit):
+    for item in blocks(source, 0, limit, jobs=jobs_for(source, jobs)):
         if isinstance(item, FilteredOut):
             report.filtered[issue_of(item).rule] += 1
             continue

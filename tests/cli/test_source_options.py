@@ -236,13 +236,13 @@ def test_a_killed_run_goes_on_with_the_same_choices_only(tmp_path: Path, capsys:
     how = ["--map", "extras/r=reward", "--where", "index != 5", "--sample", "0.5"]
     code = (
         "import importlib, os, signal, sys\n"
-        "importlib.import_module('rlds2buf.pipeline.conversion').CHECKPOINT_SECONDS = 0.05\n"
+        "importlib.import_module('rlds2buf.pipeline.conversion').CHECKPOINT_SECONDS = 0.0\n"
         "from rlds2buf.formats.buffer.sink import BufferFolderSink as B\n"
-        "plain = B.write\n"
-        "def write(self, episode):\n"
-        "    if episode.index > 3000: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    return plain(self, episode)\n"
-        "B.write = write\n"
+        "plain = B.write_batch\n"
+        "def write_batch(self, batch):\n"
+        "    if batch.index[-1] > 3000: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return plain(self, batch)\n"
+        "B.write_batch = write_batch\n"
         "from rlds2buf.cli.main import main\n"
         "main(sys.argv[1:])\n"
     )
@@ -264,6 +264,16 @@ def test_a_killed_run_goes_on_with_the_same_choices_only(tmp_path: Path, capsys:
     one, other_one = rlds2buf.load_buffer(out).all(), rlds2buf.load_buffer(tmp_path / "whole").all()
     assert np.array_equal(one.extras["r"], other_one.extras["r"])
     assert np.array_equal(one.observation, other_one.observation)
+
+
+def test_several_processes_read_where_they_are_asked_for(tmp_path: Path, capsys: Capture) -> None:
+    reports = []
+    for jobs in ("1", "2"):
+        found = run(capsys, "convert", HOPPER, tmp_path / jobs, "--jobs", jobs, "--json").json
+        reports.append({name: found[name] for name in ("read", "episodes", "steps", "items")})
+        assert run(capsys, "validate", HOPPER, "--jobs", jobs).code == 0
+    assert reports[0] == reports[1]
+    assert run(capsys, "convert", HOPPER, tmp_path / "none", "--jobs", "0").code == 2
 
 
 def test_help_stays_quick() -> None:
