@@ -16,7 +16,8 @@ Source: minari/dataset/_storages/arrow_storage.py, https://github.com/Farama-Fou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,14 @@ from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceError, SourceFormatError, SpecMismatch
-from rlds2buf.formats.minari.episode import BatchParts, EpisodeParts
+from rlds2buf.formats.minari.episode import BatchParts, EpisodeParts, Proof
 
 __all__ = ["LAYOUTS", "ArrowEpisodes", "read_json"]
 
 LAYOUTS = ("arrow", "parquet")
 _METADATA = "metadata.json"
+_MAX_TRIES = 4
+"""If so many of a block are another thing when read alone, all are read alone."""
 
 
 class ArrowEpisodes:
@@ -80,23 +83,98 @@ class ArrowEpisodes:
             SourceFormatError: a file is damaged.
         """
         for number in range(start, min(stop, len(self.names))):
-            name = self.names[number]
-            tables = [read_table(file, self._layout, self._budget) for file in self._files[number]]
-            metadata = read_json(self.folder / name / _METADATA) or {}
-            found: EpisodeParts | SpecMismatch
-            try:
-                with arrow_errors(self.folder / name):
-                    found = self._parts(name, tables, metadata)
-            except SourceFormatError as cause:
-                found = SpecMismatch(f"{name}: {cause}", rule="spec")
-            yield found
+            yield self._alone(self._load(number))
 
     def read_batches(
-        self, start: int, stop: int, rows: int, bytes: int, prove: Any
+        self, start: int, stop: int, rows: int, bytes: int, prove: Proof
     ) -> Iterator[BatchParts | EpisodeParts | SpecMismatch]:
-        yield from self.read(start, stop)
+        """Yield the parts of these episodes, of many together where their files have one schema.
 
-    def _parts(self, name: str, tables: list[Any], metadata: dict[str, Any]) -> EpisodeParts:
+        Args:
+            start, stop, rows, bytes: as of :meth:`Source.read_batches`.
+            prove: asked about one of those that are put together, whether it is the same when read alone.
+
+        Raises:
+            SourceFormatError: a file is damaged.
+        """
+        held: list[_Files] = []
+        count = size = 0
+        for number in range(start, min(stop, len(self.names))):
+            try:
+                files = self._load(number)
+            except SourceError:
+                yield from self._together(held, prove)
+                raise
+            count, size = count + files.rows, size + files.bytes
+            if held and (count > rows or size > bytes or not files.schema.equals(held[0].schema, check_metadata=True)):
+                yield from self._together(held, prove)
+                held, count, size = [], files.rows, files.bytes
+            held.append(files)
+        yield from self._together(held, prove)
+
+    def _load(self, number: int) -> _Files:
+        name = self.names[number]
+        tables = [read_table(file, self._layout, self._budget) for file in self._files[number]]
+        return _Files(number, name, tables, read_json(self.folder / name / _METADATA) or {})
+
+    def _alone(self, files: _Files) -> EpisodeParts | SpecMismatch:
+        try:
+            with arrow_errors(self.folder / files.name):
+                return self._parts(files, files.tables, lambda column: column[:-1])
+        except SourceFormatError as cause:
+            return SpecMismatch(f"{files.name}: {cause}", rule="spec")
+
+    def _together(self, held: list[_Files], prove: Proof) -> Iterator[BatchParts | EpisodeParts | SpecMismatch]:
+        """The parts of some episodes, as soon as one of the first is the same in both ways."""
+        for tried, files in enumerate(held[:_MAX_TRIES]):
+            one, alone = self._joined([files]), self._alone(files)
+            if one is not None and isinstance(alone, EpisodeParts) and prove(files.number, alone, one):
+                yield from self._halves(held[tried:])
+                return
+            yield alone
+        yield from map(self._alone, held[_MAX_TRIES:])
+
+    def _halves(self, held: list[_Files]) -> Iterator[BatchParts | EpisodeParts | SpecMismatch]:
+        """The parts of some episodes; where they can't be had together, of half of them at a time."""
+        half = len(held) // 2
+        parts = self._joined(held) if half else self._alone(held[0])
+        if parts is not None:
+            yield parts
+        else:
+            yield from self._halves(held[:half])
+            yield from self._halves(held[half:])
+
+    def _joined(self, held: list[_Files]) -> BatchParts | None:
+        """The parts of some episodes in one; None if that can't be had."""
+        lengths = np.array([files.rows for files in held])
+        ends = np.cumsum(lengths) - 1
+
+        def without_padding(column: np.ndarray) -> np.ndarray:
+            if column.dtype == object:
+                column[ends] = b""
+            return column
+
+        try:
+            with arrow_errors(self.folder):
+                table = import_pyarrow("Arrow").concat_tables(table for files in held for table in files.tables)
+                parts = self._parts(held[0], [table], without_padding)
+        except SourceFormatError:
+            return None
+        infos = parts.infos or {}
+        columns = (parts.observations, parts.actions, parts.rewards, parts.terminations, parts.truncations, infos)
+        if not lengths.all() or not all(isinstance(leaf, np.ndarray) for _, leaf in nest.flatten(columns)):
+            return None
+        return BatchParts(
+            index=np.array([files.number for files in held]),
+            lengths=lengths,
+            **{field.name: getattr(parts, field.name) for field in dataclasses.fields(parts)[1:6]},
+            infos=infos,
+            short=(),
+            facts=[files.metadata for files in held],
+        )
+
+    def _parts(self, files: _Files, tables: list[Any], of_steps: Callable[[np.ndarray], np.ndarray]) -> EpisodeParts:
+        """What some tables hold; `of_steps` has that of a column which is no padding."""
         held = set.intersection(*({*column_names(table)} for table in tables))
         rows = sum(table.num_rows for table in tables)
 
@@ -105,27 +183,49 @@ class ArrowEpisodes:
                 return None
             return nest.map_structure(_concatenated, *(table_column(table, column) for table in tables))
 
-        def data(column: str, field: str, count: int) -> nest.Nest:
+        def data(column: str, field: str, kept: Callable[[np.ndarray], np.ndarray]) -> nest.Nest:
             if column not in held:
                 return None
             shaped = _shaped(part(column), self._spaces[field], field, rows)
-            return nest.map_structure(lambda c: None if c is None else _without_nulls(c[:count], field), shaped)
+            return nest.map_structure(lambda c: None if c is None else _without_nulls(kept(c), field), shaped)
 
         def numbers(column: str) -> Any:
             found = part(column)
-            return found[:-1] if isinstance(found, np.ndarray) else found
+            return of_steps(found) if isinstance(found, np.ndarray) else found
 
         infos = part("infos") if self._infos else None
         return EpisodeParts(
-            name=name,
-            observations=data("observations", "observation", rows),
-            actions=data("actions", "action", rows - 1),
+            name=files.name,
+            observations=data("observations", "observation", lambda column: column),
+            actions=data("actions", "action", of_steps),
             rewards=numbers("rewards"),
             terminations=numbers("terminations"),
             truncations=numbers("truncations"),
             infos=nest.map_structure(lambda c: _without_nulls(c, "infos"), infos),
-            metadata=metadata,
+            metadata=files.metadata,
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Files:
+    """What lies in an episode's folder."""
+
+    number: int
+    name: str
+    tables: list[Any]
+    metadata: dict[str, Any]
+
+    @property
+    def rows(self) -> int:
+        return sum(table.num_rows for table in self.tables)
+
+    @property
+    def bytes(self) -> int:
+        return sum(table.nbytes for table in self.tables)
+
+    @property
+    def schema(self) -> Any:
+        return self.tables[0].schema
 
 
 def _concatenated(*columns: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from rlds2buf.errors import EpisodeError, SpecMismatch
 from rlds2buf.formats.minari.spaces import is_image
 from rlds2buf.io.padding import padded
 
-__all__ = ["BatchParts", "EpisodeParts", "build_batch", "build_episode"]
+__all__ = ["BatchParts", "EpisodeParts", "Proof", "build_batch", "build_episode"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +80,10 @@ class BatchParts:
 
     def __len__(self) -> int:
         return len(self.index)
+
+
+Proof = Callable[[int, EpisodeParts, BatchParts], bool]
+"""Whether an episode, of a number, is the same made of the parts read alone and of those read with others."""
 
 
 def build_batch(parts: BatchParts, source: str) -> EpisodeBatch:

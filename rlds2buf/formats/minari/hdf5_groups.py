@@ -15,13 +15,10 @@ from rlds2buf.codecs.hdf5.rows import native_dtype
 from rlds2buf.core import nest
 from rlds2buf.core.episode_batch import FactColumns
 from rlds2buf.errors import EpisodeError, SourceError, SpecMismatch
-from rlds2buf.formats.minari.episode import BatchParts, EpisodeParts
+from rlds2buf.formats.minari.episode import BatchParts, EpisodeParts, Proof
 from rlds2buf.formats.minari.hdf5_group import nested, read_dataset, read_facts, tuples
 
-__all__ = ["Groups", "Proof"]
-
-Proof = Callable[[int, EpisodeParts, BatchParts], bool]
-"""Whether an episode, of a number, is the same made of the parts read alone and of those read with others."""
+__all__ = ["Groups"]
 
 _PARTS = ("observations", "actions", "rewards", "terminations", "truncations", "infos")
 _WINDOW_BYTES = 1 << 25
@@ -50,7 +47,7 @@ class Groups:
         names: of the groups.
         infos: whether to read the infos.
         read: reads one alone, by its number.
-        prove: see :data:`Proof`.
+        prove: see :data:`~rlds2buf.formats.minari.episode.Proof`.
     """
 
     def __init__(

@@ -21,9 +21,9 @@ from pathlib import Path
 from rlds2buf.codecs.hdf5.reading import Hdf5File, open_hdf5
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.errors import SourceFormatError, SourceNotFound, SpecMismatch
-from rlds2buf.formats.minari.episode import BatchParts, EpisodeParts
+from rlds2buf.formats.minari.episode import BatchParts, EpisodeParts, Proof
 from rlds2buf.formats.minari.hdf5_group import read_group
-from rlds2buf.formats.minari.hdf5_groups import Groups, Proof
+from rlds2buf.formats.minari.hdf5_groups import Groups
 
 __all__ = ["Hdf5Episodes"]
 

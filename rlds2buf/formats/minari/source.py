@@ -19,7 +19,7 @@ from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.same import is_same
 from rlds2buf.core.spec import FieldSpec, StepSpec, spec_of
-from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound, SpecMismatch
+from rlds2buf.errors import EpisodeError, SourceError, SourceFormatError, SourceNotFound, SpecMismatch
 from rlds2buf.files.fingerprint import fingerprint_files
 from rlds2buf.formats.minari.arrow_layout import LAYOUTS, ArrowEpisodes, read_json
 from rlds2buf.formats.minari.episode import BatchParts, EpisodeParts, build_batch, build_episode
@@ -167,7 +167,10 @@ class MinariDirSource(Source):
             raise cause.at(f"{self.name}, episode {index}") from cause
 
     def _is_proof(self, index: int, alone: EpisodeParts, together: BatchParts) -> bool:
-        return is_same(self._episode(alone, index), *build_batch(together, self.name))
+        try:
+            return is_same(self._episode(alone, index), *build_batch(together, self.name))
+        except (EpisodeError, SourceError):
+            return False
 
     def _episode(self, parts: EpisodeParts | SpecMismatch, index: int) -> Episode | EpisodeError:
         if isinstance(parts, SpecMismatch):
