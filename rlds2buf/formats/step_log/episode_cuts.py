@@ -95,7 +95,8 @@ class _Scan:
         self._columns = columns
         self.rows: dict[str, np.ndarray] = {}
         self.changes = _none()
-        self._ids: dict[int, Any] = {}
+        self._id_rows: list[np.ndarray] = []
+        self._ids: list[np.ndarray] = []
         flags = {name: gather for name, gather in columns.flags.items() if name != "episode"}
         names = [gather.names[0] for gather in columns.flags.values()]
         if not names or not table.count:
@@ -138,13 +139,16 @@ class _Scan:
 
     def check_interleaved(self, last_rows: np.ndarray, flagged: np.ndarray) -> None:
         """An id may come back only where what had it before is over: flagged, or in another file."""
-        firsts = np.concatenate([[0], last_rows[:-1] + 1]).astype(np.int64) if len(last_rows) else _none()
+        if not len(last_rows):
+            return
+        firsts = np.concatenate([[0], last_rows[:-1] + 1]).astype(np.int64)
+        ids = np.concatenate(self._ids)[np.searchsorted(np.concatenate(self._id_rows), firsts, "right") - 1].tolist()
+        if len(set(ids)) == len(ids):
+            return
         seen: dict[Any, int] = {}
         over = np.isin(last_rows, flagged)
         borders = np.searchsorted(self.table.borders, firsts, "right")
-        current: Any = None
-        for i, first in enumerate(firsts.tolist()):
-            current = self._ids.get(first, current)
+        for i, (first, current) in enumerate(zip(firsts.tolist(), ids, strict=True)):
             before = seen.get(current)
             if before is not None and not over[before] and borders[before] == borders[i]:
                 shown = current.decode("utf-8", "replace") if isinstance(current, bytes) else current
@@ -163,8 +167,8 @@ class _Scan:
         changed[1:] = ids[1:] != ids[:-1]
         changed[0] = start == 0 or bool(ids[0] != before)
         rows = np.flatnonzero(changed)
-        values = ids[rows].tolist()
-        self._ids.update(zip((rows + start).tolist(), values, strict=True))
+        self._id_rows.append(rows + start)
+        self._ids.append(ids[rows])
         return rows[rows + start > 0] + start
 
     def _flagged(self, name: str, values: np.ndarray, start: int) -> np.ndarray:
