@@ -142,7 +142,7 @@ class Bench:
         return lambda: rlds2buf.push(source, self.address, table).items
 
     def prebuilt(self, episodes: int) -> Callable[[], int]:
-        from rlds2buf.formats.reverb.item_keys import keys_of
+        from rlds2buf.formats.reverb.item_keys import KeyMaker
         from rlds2buf.formats.reverb.patterns.trajectories import TrajectoryPattern
         from rlds2buf.formats.reverb.protocol.insert_stream import InsertStream
         from rlds2buf.formats.reverb.protocol.item_encoder import ItemEncoder
@@ -152,18 +152,11 @@ class Bench:
         requests: list[Any] = []
         encoder = ItemEncoder("replay", pattern.columns(source.spec), max_chunk_length=16)
         builder = RequestBuilder(encoder, 16, send=requests.append, mark=lambda marks: None)
-        for number, episode in enumerate(source):
-            laid = pattern.lay(episode)
-            keys = keys_of(1, number, laid.numbers)
-            builder.add(
-                laid.tensors,
-                laid.spans,
-                keys,
-                np.ones(len(keys)),
-                episode_id=number,
-                chunk_keys=lambda count, number=number: keys_of(2, number, np.arange(count)),
-                mark=None,
-            )
+        maker = KeyMaker({"fingerprint": "prebuilt", "options": {}}, "replay", pattern.text, 16)
+        for batch in source.batches():
+            laid = pattern.lay(batch)
+            keys = maker.episodes(batch.index, laid.tensors, laid.edges)
+            builder.add(laid, keys, np.ones(len(laid.numbers)), [None] * len(batch))
         builder.flush()
         # Joined now, so that nothing but sending is left.
         for number, request in enumerate(requests):

@@ -8,14 +8,17 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.fields import STEP_FIRST, STEP_LAST, STEP_MID
 from rlds2buf.core.sample import StepPairs
 from rlds2buf.views.transitions import need
 
-__all__ = ["step_pairs", "step_types"]
+__all__ = ["into_terminal", "step_pairs", "step_types"]
 
 
-def step_pairs(episodes: Episode | Iterable[Episode], *, terminal_discount: str = "transition") -> StepPairs:
+def step_pairs(
+    episodes: Episode | EpisodeBatch | Iterable[Episode], *, terminal_discount: str = "transition"
+) -> StepPairs:
     """One frame per row of all episodes, each with its own step type and that of the next row.
 
     Episode borders are included: the frame of an episode's last row pairs with the first row of the
@@ -24,7 +27,7 @@ def step_pairs(episodes: Episode | Iterable[Episode], *, terminal_discount: str 
     one, which is TF-Agents' mark for it too.
 
     Args:
-        episodes: one episode or several, in order.
+        episodes: one episode or several, in order; a batch of them takes one pass.
         terminal_discount: where an episode that terminates has its discount 0.  ``"transition"``: on
             the frame whose *next* row is terminal, which is the one a learner bootstraps from.
             ``"boundary"``: on the terminal row's own frame, as TF-Agents does; a learner masks
@@ -45,7 +48,7 @@ def step_pairs(episodes: Episode | Iterable[Episode], *, terminal_discount: str 
     """
     if terminal_discount not in ("transition", "boundary"):
         raise ValueError(f"terminal_discount must be 'transition' or 'boundary', got {terminal_discount!r}")
-    parts = [_frames(episode, terminal_discount) for episode in _as_list(episodes)]
+    parts = [_frames(batch, terminal_discount) for batch in _as_batches(episodes)]
     if not parts:
         raise ValueError("step_pairs needs at least one episode")
     if len(parts) == 1:
@@ -63,28 +66,37 @@ def step_types(episode: Episode) -> np.ndarray:
     return kinds
 
 
-def _frames(episode: Episode, terminal_discount: str) -> StepPairs:
-    kinds = step_types(episode)
+def _frames(batch: EpisodeBatch, terminal_discount: str) -> StepPairs:
+    rows, starts, ends = batch.rows, batch.starts, batch.ends
+    kinds = step_types(rows)
     following = np.empty_like(kinds)
     following[:-1] = kinds[1:]
-    following[-1] = STEP_FIRST if len(kinds) > 1 else STEP_LAST
-    rows = episode.num_steps
-    logged = np.ones(rows, np.float32) if episode.discount is None else episode.discount
+    following[ends] = np.where(starts == ends, STEP_LAST, STEP_FIRST)
+    logged = np.ones(rows.num_steps, np.float32) if rows.discount is None else rows.discount
     discount = np.array(logged, np.float32)
     if terminal_discount == "boundary":
-        discount[episode.is_last & episode.is_terminal] = 0
+        discount[rows.is_last & rows.is_terminal] = 0
     else:
-        discount[:-1][episode.is_terminal[1:]] = 0
+        discount[into_terminal(batch)] = 0
     return StepPairs(
         step_type=kinds,
-        observation=need(episode, "observation"),
-        action=need(episode, "action"),
+        observation=need(rows, "observation"),
+        action=need(rows, "action"),
         policy_info=(),
         next_step_type=following,
-        reward=need(episode, "reward"),
+        reward=need(rows, "reward"),
         discount=discount,
     )
 
 
-def _as_list(episodes: Episode | Iterable[Episode]) -> list[Episode]:
-    return [episodes] if isinstance(episodes, Episode) else list(episodes)
+def into_terminal(batch: EpisodeBatch) -> np.ndarray:
+    """The rows whose next row, of the same episode, is terminal."""
+    entered = batch.rows.is_terminal.copy()
+    entered[batch.starts] = False
+    return np.flatnonzero(entered) - 1
+
+
+def _as_batches(episodes: Episode | EpisodeBatch | Iterable[Episode]) -> list[EpisodeBatch]:
+    if isinstance(episodes, EpisodeBatch):
+        return [episodes]
+    return [EpisodeBatch.of_one(one) for one in ([episodes] if isinstance(episodes, Episode) else episodes)]

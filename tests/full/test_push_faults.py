@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from rlds2buf import Episode, ServerUnavailable, SinkError, SourceError, push
 from rlds2buf.formats.memory.source import MemorySource
 from rlds2buf.formats.reverb.patterns.make import make_pattern
+from rlds2buf.io.blocks import blocks_of
 from tests.full.proxy import Proxy
 from tests.full.pushed import contents, episodes, expected, items_in_order
 from tests.full.quiet import reverb
@@ -191,8 +193,8 @@ def test_one_of_two_servers_is_gone_for_a_while(server, tmp_path):
 def test_a_long_push_goes_on_reading_where_it_was(server, tmp_path, monkeypatch):
     """From time to time everything is waited for, and what lies before need not be read again."""
     monkeypatch.setattr(sys.modules["rlds2buf.pipeline.conversion"], "CHECKPOINT_SECONDS", 0.02)
-    given = many(60)
-    total = 60 * 299
+    given = many(300)  # several blocks
+    total = 300 * 299
     gone_on = []
     for attempt in range(4):
         reverb.Client(server.address).reset("plain")
@@ -201,7 +203,7 @@ def test_a_long_push_goes_on_reading_where_it_was(server, tmp_path, monkeypatch)
             push_and_die(moment, given, server.address, "plain", resume=journal)
         report = push(given, server.address, "plain", resume=journal)
         assert report.agrees and size(server.address) == total == report.items
-        assert report.conversion.read == report.conversion.episodes == 60
+        assert report.conversion.read == report.conversion.episodes == 300
         gone_on.append(report.conversion.resumed)
     assert max(gone_on) > 10, gone_on
 
@@ -234,8 +236,11 @@ class Interrupted(MemorySource):
     def fingerprint(self) -> str:
         return self._whole.fingerprint()
 
-    def read(self, start: int = 0, stop: int | None = None) -> Any:
-        for item in super().read(start, stop):
+    def read_batches(self, start: int = 0, stop: int | None = None, **size: int) -> Any:
+        return blocks_of(self._told(start, stop), **size)
+
+    def _told(self, start: int, stop: int | None) -> Iterator[Any]:
+        for item in self._whole.read(start, stop):
             if item.index == self._at and self._between is not None:
                 between, self._between = self._between, None
                 between()

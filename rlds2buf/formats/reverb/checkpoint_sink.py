@@ -14,14 +14,14 @@ from typing import Any, Final
 import numpy as np
 
 from rlds2buf.codecs.tfrecord.frames import frame
-from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.options import check_types
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SinkError
 from rlds2buf.files.local_path import refuse_address
 from rlds2buf.files.partial import PartialFolder
 from rlds2buf.formats.reverb.item_keys import KeyMaker
-from rlds2buf.formats.reverb.patterns.base import Pattern
+from rlds2buf.formats.reverb.patterns.base import Pattern, check_batch
 from rlds2buf.formats.reverb.patterns.make import PATTERN_OPTIONS, make_pattern
 from rlds2buf.formats.reverb.patterns.priorities import Priority, check_priority, priorities_of
 from rlds2buf.formats.reverb.protocol.insert_stream import Request
@@ -159,37 +159,42 @@ class ReverbCheckpointSink(Sink):
             times=self._times,
         )
 
-    def write(self, episode: Episode) -> int:
-        """Append an episode's items.
+    def write_batch(self, batch: EpisodeBatch) -> int:
+        """Append the items of some episodes.
 
         Raises:
-            EpisodeError: it does not fit the spec, or its priorities are no priorities.
+            EpisodeError: one does not fit the spec, or its priorities are no priorities.
             SinkError: the files can't be written, or the table could not hold the items.
         """
+        if self.pattern.crosses and len(batch) > 1:
+            return super().write_batch(batch)  # what is laid out follows from what was
         assert self._builder is not None and self._keys is not None, "write before open"
-        self._spec.check(episode)
-        number = self._written if episode.index is None else episode.index
-        self._written += 1
-        laid = self.pattern.lay(episode)
-        priorities = priorities_of(self._priority, episode, laid)
-        items = len(laid.numbers)
+        check_batch(self._spec, batch)
+        numbers = np.arange(self._written, self._written + len(batch)) if batch.index is None else batch.index
+        laid = self.pattern.lay(batch)
+        priorities, fault = priorities_of(self._priority, batch, laid)
+        end = len(batch) if fault is None else fault[0]
+        self._written += min(end + 1, len(batch))
+        if end:
+            some = np.arange(len(batch)) < end
+            part = laid.take(some)
+            self._count(len(part.numbers))
+            keys = self._keys.episodes(numbers[:end], part.tensors, part.edges)
+            self._builder.add(part, keys, priorities[: len(part.numbers)], numbers[:end].tolist())
+        if fault is not None:
+            if end + 1 < len(batch):
+                self.pattern.take_back(batch.take(slice(end + 1, None)))
+            fault[1].written = end, int(laid.counts[:end].sum())
+            raise fault[1]
+        return len(laid.numbers)
+
+    def _count(self, items: int) -> None:
         self._items += items
         if self.table.max_size is not None and self._items > self.table.max_size:
             raise SinkError(
                 f"{self.name}: table {self.table.name!r} would hold at most {self.table.max_size} items, and the data "
                 f"have {self._items} or more"
             )
-        keys = self._keys.episode(number, laid.tensors)
-        self._builder.add(
-            laid.tensors,
-            laid.spans,
-            keys.items(laid.numbers),
-            priorities,
-            episode_id=keys.episode_id,
-            chunk_keys=keys.chunks,
-            mark=number,
-        )
-        return items
 
     def commit(self) -> None:
         """Write the table and DONE, sync everything, and move the folder to its place."""

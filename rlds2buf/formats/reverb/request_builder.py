@@ -9,7 +9,9 @@ import numpy as np
 
 from rlds2buf.core.fields import DATA_FIELDS
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.formats.reverb.protocol.chunks import ChunkEncoder
+from rlds2buf.formats.reverb.item_keys import EpisodeKeys
+from rlds2buf.formats.reverb.patterns.base import Laid
+from rlds2buf.formats.reverb.protocol.chunks import ChunkEncoder, Chunks
 from rlds2buf.formats.reverb.protocol.insert_stream import Request
 from rlds2buf.formats.reverb.protocol.item_encoder import ItemEncoder, RowSpan
 
@@ -39,7 +41,7 @@ def chunk_length_for(spec: StepSpec, steps: int = 16) -> int:
 
 
 class _Part(NamedTuple):
-    """Items of one episode waiting to be encoded, rows counted from `base` on."""
+    """Items waiting to be encoded, rows counted from those of the request."""
 
     keys: np.ndarray
     priorities: np.ndarray
@@ -49,7 +51,7 @@ class _Part(NamedTuple):
 
 
 class RequestBuilder:
-    """Collects items, of several short episodes or a part of a long one, and hands out full requests.
+    """Collects items, of many short episodes or a part of a long one, and hands out full requests.
 
     Args:
         encoder: of the table's items.
@@ -84,69 +86,60 @@ class RequestBuilder:
         self._marks: list[Any] = []
         self._carry: list[bytes] = []
 
-    def add(
-        self,
-        tensors: Sequence[np.ndarray],
-        spans: Sequence[RowSpan],
-        keys: np.ndarray,
-        priorities: np.ndarray,
-        *,
-        episode_id: int,
-        chunk_keys: Callable[[int], np.ndarray],
-        mark: Any,
-    ) -> None:
-        """Add one episode's items, in order; sends every request that gets full.
+    def add(self, laid: Laid, keys: EpisodeKeys, priorities: np.ndarray, marks: Sequence[Any]) -> None:
+        """Add the items of some episodes, in order; sends every request that gets full.
 
         Args:
-            tensors: arrays ``[R, ...]``.
-            spans: rows of the I items; from item to item neither starts nor stops go back.
-            keys: ``[I] uint64``.
+            laid: E episodes; from item to item neither starts nor stops of rows go back.
+            keys: theirs.
             priorities: ``[I] float64``.
-            episode_id: uint64.
-            chunk_keys: gives the keys ``[J] uint64`` of J chunks.
-            mark: comes back once the last of the items is acknowledged.
+            marks: E of them, each comes back once the last of its episode's items is acknowledged.
         """
-        rows = len(tensors[0])
-        borders = np.append(np.arange(0, rows, self._chunk_length, dtype=np.int64), rows)
-        chunk_names = chunk_keys(len(borders) - 1)
-        names, cuts = chunk_names.tolist(), borders.tolist()
-        row_bytes = max(1, sum(tensor.nbytes for tensor in tensors) // rows)
-        first_row = np.minimum.reduce([span.starts for span in spans])
-        last_row = np.maximum.reduce([span.stops for span in spans]) - 1
-        kept: dict[int, bytes] = {}  # chunks that are sent, and that later items of this episode need
-        sent = 0
-        done = 0
-        while done < len(keys):
-            stop = min(len(keys), done + max(1, min(self._max_items - self._items, self._max_bytes // row_bytes)))
-            low = int(first_row[done]) // self._chunk_length
-            high = int(last_row[stop - 1]) // self._chunk_length + 1
-            fresh = max(sent, low)
-            chunks = self._chunk_encoder.encode(names[fresh:high], episode_id, cuts[fresh : high + 1], tensors)
-            kept.update(enumerate(chunks, fresh))
-            self._chunks += chunks
-            self._bytes += sum(map(len, chunks))
+        chunks = self._chunks_of(laid, keys)
+        item_keys = keys.items(laid.of, laid.numbers)
+        first = np.searchsorted(chunks.borders, np.minimum.reduce([span.starts for span in laid.spans]), "right") - 1
+        last = np.searchsorted(chunks.borders, np.maximum.reduce([span.stops for span in laid.spans]), "left") - 1
+        used = _between(first, last, len(chunks.keys))
+        row_bytes = max(1, sum(tensor[:1].nbytes for tensor in laid.tensors))
+        ends = np.cumsum(laid.counts)
+        kept: dict[int, bytes] = {}  # chunks that are sent, and that later items need
+        sent = done = marked = 0
+        while done < len(item_keys):
+            room = min(self._max_items - self._items, (self._max_bytes - self._bytes) // row_bytes)
+            stop = min(len(item_keys), done + max(1, room))
+            low, high = int(first[done]), int(last[stop - 1]) + 1
+            fresh = [number for number in range(max(sent, low), high) if used[number]]
+            encoded = self._chunk_encoder.encode(chunks, fresh, laid.tensors)
+            kept.update(zip(fresh, encoded, strict=True))
+            self._chunks += encoded
+            self._bytes += sum(map(len, encoded))
             sent = max(sent, high)
-            shift = self._rows - cuts[low]
-            self._parts.append(
-                _Part(
-                    keys[done:stop],
-                    priorities[done:stop],
-                    [RowSpan(span.starts[done:stop] + shift, span.stops[done:stop] + shift) for span in spans],
-                    borders[low:high] + shift,
-                    chunk_names[low:high],
-                )
-            )
-            self._rows += cuts[high] - cuts[low]
+            shift = self._rows - int(chunks.borders[low])
+            spans = [RowSpan(span.starts[done:stop] + shift, span.stops[done:stop] + shift) for span in laid.spans]
+            starts = chunks.borders[low:high] + shift
+            self._parts.append(_Part(item_keys[done:stop], priorities[done:stop], spans, starts, chunks.keys[low:high]))
+            self._rows += int(chunks.borders[high] - chunks.borders[low])
             self._items += stop - done
             done = stop
-            if done < len(keys):
-                needed = int(first_row[done]) // self._chunk_length
-                kept = {number: chunk for number, chunk in kept.items() if number >= needed}
+            reached = int(np.searchsorted(ends, done, "right"))
+            self._marks += marks[marked:reached]
+            marked = max(marked, reached)
+            if done < len(item_keys):
+                kept = {number: chunk for number, chunk in kept.items() if number >= first[done]}
                 if self._full():
-                    self._hand_out([names[number] for number in kept], list(kept.values()))
-        self._marks.append(mark)
+                    self._hand_out(chunks.keys[list(kept)].tolist(), list(kept.values()))
+        self._marks += marks[marked:]
         if self._full():
             self.flush()
+
+    def _chunks_of(self, laid: Laid, keys: EpisodeKeys) -> Chunks:
+        """The chunks of each episode, one behind the other."""
+        counts = -(-np.diff(laid.edges) // self._chunk_length)
+        of = np.repeat(np.arange(len(counts)), counts)
+        numbers = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+        first = numbers * self._chunk_length
+        borders = np.append(laid.edges[of] + first, laid.edges[-1])
+        return Chunks(borders, keys.chunks(of, numbers), keys.episode_ids[of], first)
 
     def flush(self) -> None:
         """Send what is waiting."""
@@ -186,3 +179,9 @@ class RequestBuilder:
         self._items = self._rows = self._bytes = 0
         self._carry = carry
         self._send(request)
+
+
+def _between(first: np.ndarray, last: np.ndarray, count: int) -> list[bool]:
+    """Which of so many chunks lie in any of the ranges from one up to and with another."""
+    opened = np.bincount(first, minlength=count + 1) - np.bincount(last + 1, minlength=count + 1)
+    return (np.cumsum(opened)[:count] > 0).tolist()

@@ -9,12 +9,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from rlds2buf.core import nest
-from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import CountsDisagree, SignatureMismatch, SinkError
 from rlds2buf.formats.reverb.item_keys import KeyMaker
-from rlds2buf.formats.reverb.patterns.base import Pattern
+from rlds2buf.formats.reverb.patterns.base import Laid, Pattern, check_batch
 from rlds2buf.formats.reverb.patterns.priorities import Priority, check_priority, priorities_of
 from rlds2buf.formats.reverb.protocol.connection import TableState, address_of
 from rlds2buf.formats.reverb.protocol.insert_stream import InsertStream
@@ -200,40 +202,62 @@ class ReverbTableSink(Sink):
             self.passed_over = int(progress["items"])
         return progress
 
-    def write(self, episode: Episode) -> int:
-        """Send one episode's items; returns how many there are, sent now or acknowledged earlier.
+    def write_batch(self, batch: EpisodeBatch) -> int:
+        """Send the items of some episodes; returns how many there are, sent now or acknowledged earlier.
 
         Raises:
-            EpisodeError: it does not fit the spec, or its priorities are no priorities.
+            EpisodeError: one does not fit the spec, or its priorities are no priorities.
             WriteTimeout, ServerUnavailable, SinkError: as the docstring of the stream says.
         """
+        if self.pattern.crosses and len(batch) > 1:
+            return super().write_batch(batch)  # what is laid out follows from what was
         assert self._journal is not None and self._keys is not None
-        self._spec.check(episode)
-        number = self._written if episode.index is None else episode.index
-        self._written += 1
-        laid = self.pattern.lay(episode)
-        items = len(laid.numbers)
-        self.episodes_without_items += not items
-        server = self._servers[self._keys.shard(number, len(self._servers))]
-        if number in self._journal.servers[server.number].episodes:
-            self.passed_over += items
-            return items
-        priorities = priorities_of(self._priority, episode, laid)
-        server.items += items
-        self._refuse_overflow(server)
-        self.sent += items
-        keys = self._keys.episode(number, laid.tensors)
-        assert server.builder is not None
-        server.builder.add(
-            laid.tensors if server.order is None else [laid.tensors[i] for i in server.order],
-            laid.spans,
-            keys.items(laid.numbers),
-            priorities,
-            episode_id=keys.episode_id,
-            chunk_keys=keys.chunks,
-            mark=(number, items),
-        )
+        check_batch(self._spec, batch)
+        numbers = np.arange(self._written, self._written + len(batch)) if batch.index is None else batch.index
+        owners = self._keys.shards(numbers, len(self._servers))
+        acknowledged = [record.episodes for record in self._journal.servers]
+        pairs = zip(numbers.tolist(), owners.tolist(), strict=True)
+        known = np.array([number in acknowledged[owner] for number, owner in pairs])
+        laid = self.pattern.lay(batch)
+        priorities, fault = priorities_of(self._priority, batch, laid, ~known)
+        new = np.where(known, 0, laid.counts)
+        end, overflow = self._room(new, owners, len(batch) if fault is None else fault[0])
+        for server in self._servers:
+            mine = (owners == server.number) & ~known
+            mine[end:] = False
+            if mine.any():
+                self._send(server, laid.take(mine), numbers[mine], priorities[mine[laid.of]])
+        self._written += min(end + 1, len(batch))
+        self.episodes_without_items += int(np.count_nonzero(laid.counts[:end] == 0))
+        self.passed_over += int(laid.counts[:end][known[:end]].sum())
+        items = int(laid.counts[:end].sum())
+        if overflow is not None:
+            raise overflow
+        if fault is not None:
+            if end + 1 < len(batch):
+                self.pattern.take_back(batch.take(slice(end + 1, None)))
+            fault[1].written = end, items
+            raise fault[1]
         return items
+
+    def _room(self, items: np.ndarray, owners: np.ndarray, end: int) -> tuple[int, SinkError | None]:
+        """How many of the episodes before `end` the tables hold, each with so many items, and why no more."""
+        found: SinkError | None = None
+        for server in () if self._allow_eviction else self._servers:
+            held = server.items + np.cumsum(np.where(owners == server.number, items, 0))
+            over = np.flatnonzero(held[:end] > server.max_size)
+            if len(over):
+                end, found = int(over[0]), self._no_room(server, int(held[over[0]]))
+        return end, found
+
+    def _send(self, server: _Server, laid: Laid, numbers: np.ndarray, priorities: np.ndarray) -> None:
+        assert server.builder is not None and self._keys is not None
+        server.items += len(laid.numbers)
+        self.sent += len(laid.numbers)
+        keys = self._keys.episodes(numbers, laid.tensors, laid.edges)
+        ordered = laid.tensors if server.order is None else [laid.tensors[i] for i in server.order]
+        marks = list(zip(numbers.tolist(), laid.counts.tolist(), strict=True))
+        server.builder.add(laid._replace(tensors=ordered), keys, priorities, marks)
 
     def flush(self) -> None:
         """Send what is held back and wait until every item is acknowledged."""
@@ -340,10 +364,6 @@ class ReverbTableSink(Sink):
                 f"{record.items} items; everything is pushed again, and what is there is not doubled"
             )
         self._journal.begin(server.number, number, size=state.size, inserted=state.inserted)
-
-    def _refuse_overflow(self, server: _Server) -> None:
-        if server.items > server.max_size and not self._allow_eviction:
-            raise self._no_room(server, server.items)
 
     def _no_room(self, server: _Server, items: int) -> SinkError:
         return SinkError(

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2buf.formats.reverb.item_keys import KeyMaker, checksum, keys_of, seed_of
+from rlds2buf.formats.reverb.item_keys import EpisodeKeys, KeyMaker, checksum, checksums, keys_of, seed_of
 
 SEEDS = st.integers(0, 2**64 - 1)
 MASK = 2**64 - 1
@@ -49,13 +51,15 @@ def maker(**changes):
 @given(fingerprint=st.text(), shards=st.integers(1, 5))
 def test_shards_are_even(fingerprint, shards):
     keys = maker(fingerprint=fingerprint)
-    counts = np.bincount([keys.shard(episode, shards) for episode in range(400)], minlength=shards)
+    counts = np.bincount(keys.shards(np.arange(400), shards).astype(np.int64), minlength=shards)
     assert len(counts) == shards and (abs(counts - 400 / shards) < 100).all()
 
 
 def keys(tensors=None, number=0, **changes):
-    made = maker(**changes).episode(number, [np.zeros((3, 2))] if tensors is None else tensors)
-    return made.items(np.arange(2)).tolist(), made.chunks(2).tolist(), made.episode_id
+    tensors = [np.zeros((3, 2))] if tensors is None else tensors
+    made = maker(**changes).episodes(np.array([number]), tensors, np.array([0, len(tensors[0])]))
+    of = np.zeros(2, np.int64)
+    return made.items(of, np.arange(2)).tolist(), made.chunks(of, np.arange(2)).tolist(), made.episode_ids.tolist()
 
 
 def test_everything_that_makes_an_item_goes_into_its_key():
@@ -85,3 +89,32 @@ def test_checksums_see_strings_and_order():
     assert len({of(b"ab", b"c"), of(b"a", b"bc"), of(b"c", b"ab"), of(b"abc", b"")}) == 4
     column = np.arange(12.0).reshape(3, 4)
     assert checksum([column]) == checksum([np.asfortranarray(column)]) != checksum([column[::-1]])
+
+
+@given(
+    rows=st.lists(st.integers(1, 50), min_size=1, max_size=12),
+    dtypes=st.lists(st.sampled_from(["f4", "f8", "i1", "?", "f2", object]), min_size=1, max_size=4),
+    width=st.sampled_from([0, 1, 3, 900]),
+)
+def test_checksums_of_many_episodes_are_those_of_each(rows, dtypes, width):
+    rng = np.random.default_rng(sum(rows))
+    edges = np.append(0, np.cumsum(rows))
+    tensors = []
+    for dtype in dtypes:
+        if dtype is object:
+            column = np.empty(edges[-1], object)
+            column[:] = [b"x" * int(n) for n in rng.integers(0, 4, edges[-1])]
+        else:
+            column = (rng.normal(size=(edges[-1], width)) * 9).astype(dtype)
+        tensors.append(column)
+    apart = [[tensor[start:stop] for tensor in tensors] for start, stop in itertools.pairwise(edges)]
+    assert checksums(tensors, edges).tolist() == [checksum(one) for one in apart]
+
+
+@given(seeds=st.lists(SEEDS, min_size=1, max_size=5), numbers=st.lists(st.integers(0, 2**40), min_size=1, max_size=9))
+def test_keys_of_many_episodes_are_those_of_each(seeds, numbers):
+    of = np.arange(len(numbers)) % len(seeds)
+    many = np.array(seeds, np.uint64)
+    keys = EpisodeKeys(many, many, many, np.arange(len(seeds)) * 3)
+    expected = [keys_of(seeds[i], 3 * int(i), np.array([n]))[0] for i, n in zip(of, numbers, strict=True)]
+    assert keys.items(of, np.array(numbers)).tolist() == keys.chunks(of, np.array(numbers)).tolist() == expected

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2buf import Episode, EpisodeError, spec_of
+from rlds2buf import Episode, EpisodeBatch, EpisodeError, spec_of
 from rlds2buf.core import nest
 from rlds2buf.formats.reverb.patterns.make import make_pattern
 from rlds2buf.formats.reverb.patterns.trajectories import EpisodePattern, TrajectoryPattern
@@ -223,3 +223,66 @@ def test_texts_tell_patterns_apart():
         ]
     }
     assert len(texts) == 13
+
+
+PATTERNS = [
+    TrajectoryPattern(2),
+    TrajectoryPattern(3, 2),
+    TrajectoryPattern(4, pad=True),
+    TrajectoryPattern(3, 2, pad=True, tile=True, terminal_discount="boundary"),
+    TrajectoryPattern(3, 2, cross=True),
+    TrajectoryPattern(2, policy_info="note"),
+    EpisodePattern(),
+    TransitionPattern(),
+    TransitionPattern(n_step=3, gamma=0.9, extras=("note",)),
+]
+
+
+@settings(deadline=None)
+@given(
+    pattern=st.sampled_from(PATTERNS),
+    kinds=st.lists(st.tuples(st.integers(1, 50), st.sampled_from(["terminated", "truncated", "open"])), min_size=1),
+    chosen=st.integers(0, 2**12),
+)
+def test_a_batch_is_laid_out_as_its_episodes_are(pattern, kinds, chosen):
+    def given(number, rows, end):
+        one = numbered(number, rows, "terminated" if end == "terminated" else "truncated")
+        last = one.is_last & (end != "open")
+        words = np.array([b"w%d" % (t % 7) for t in range(rows)], object)
+        return one.replace(is_last=last, extras={"note": words}, discount=np.linspace(1, 0.5, rows))
+
+    episodes = [given(number, *kind) for number, kind in enumerate(kinds)]
+    pattern.reset()
+    apart = [pattern.lay(episode) for episode in episodes]
+    said = pattern.note
+    pattern.reset()
+    laid = pattern.lay(EpisodeBatch.of(episodes))
+    assert pattern.note == said
+    pattern.take_back(EpisodeBatch.of(episodes))
+    assert pattern.note == ""
+    whole = laid.first_items()
+    for i, one in enumerate(apart):
+        items = nest.flatten(tuple(laid.items(slice(whole[i], whole[i + 1])))) if laid.counts[i] else ()
+        for (_, column), (_, other) in zip(
+            items, nest.flatten(tuple(one.items())) if laid.counts[i] else (), strict=True
+        ):
+            assert column.dtype == other.dtype and column.tolist() == other.tolist()
+    which = np.array([chosen >> i & 1 for i in range(len(kinds))], np.bool_)
+    for wanted in (np.ones(len(kinds), np.bool_), which):
+        if not wanted.any():
+            continue
+        part, some = laid.take(wanted), [one for one, want in zip(apart, wanted, strict=True) if want]
+        starts = [0, *np.cumsum([len(one.tensors[0]) for one in some]).tolist()]
+        assert part.edges.tolist() == starts
+        assert part.counts.tolist() == [len(one.numbers) for one in some]
+        for name in ("numbers", "rows"):
+            assert getattr(part, name).tolist() == [n for one in some for n in getattr(one, name).tolist()]
+        for column, others in zip(part.tensors, zip(*(one.tensors for one in some), strict=True), strict=True):
+            assert column.dtype == others[0].dtype
+            assert column.tolist() == [row for other in others for row in other.tolist()]
+        for span, others in zip(part.spans, zip(*(one.spans for one in some), strict=True), strict=True):
+            for side in (0, 1):
+                expected = [
+                    row + start for one, start in zip(others, starts, strict=False) for row in one[side].tolist()
+                ]
+                assert span[side].tolist() == expected

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2buf import spec_of
+from rlds2buf import EpisodeBatch, spec_of
 from rlds2buf.core import nest
-from rlds2buf.formats.reverb.item_keys import keys_of
+from rlds2buf.formats.reverb.item_keys import EpisodeKeys, keys_of
 from rlds2buf.formats.reverb.patterns.trajectories import EpisodePattern, TrajectoryPattern
 from rlds2buf.formats.reverb.patterns.transitions import TransitionPattern
 from rlds2buf.formats.reverb.protocol.item_encoder import ItemEncoder
 from rlds2buf.formats.reverb.request_builder import RequestBuilder
+from rlds2buf.io.blocks import blocks_of
 from tests.formats.reverb.numbered import numbered
 from tests.reference.reverb_server import NaiveStream, NaiveTable
 from tests.views.episodes import episodes
@@ -30,7 +33,7 @@ PATTERNS = st.one_of(
 )
 
 
-def build(pattern, given_episodes, chunk_length, max_items, max_bytes=1 << 20):
+def build(pattern, given_episodes, chunk_length, max_items, max_bytes=1 << 20, together=False):
     """The requests, the marks that came without one, and what each key must hold."""
     requests, loose, expected = [], [], {}
     spec = spec_of(given_episodes[0])
@@ -39,22 +42,25 @@ def build(pattern, given_episodes, chunk_length, max_items, max_bytes=1 << 20):
         encoder, chunk_length, send=requests.append, mark=loose.extend, max_items=max_items, max_bytes=max_bytes
     )
     pattern.reset()
-    for number, episode in enumerate(given_episodes):
-        laid = pattern.lay(episode)
-        keys = keys_of(1, number, laid.numbers)
-        priorities = np.arange(len(keys), dtype=np.float64)
-        whole = [leaf for _, leaf in nest.flatten(tuple(laid.items()))]
-        for i, key in enumerate(keys.tolist()):
-            expected[key] = (float(i), [leaf[i] for leaf in whole])
-        builder.add(
-            laid.tensors,
-            laid.spans,
-            keys,
-            priorities,
-            episode_id=number,
-            chunk_keys=lambda count, number=number: keys_of(2, number, np.arange(count)),
-            mark=number,
-        )
+    batches = [EpisodeBatch.of_one(episode) for episode in given_episodes]
+    if together:
+        batches = [batch for batch in blocks_of(given_episodes) if isinstance(batch, EpisodeBatch)]
+    number = 0
+    for batch in batches:
+        laid = pattern.lay(batch)
+        numbers = np.arange(number, number + len(batch))
+        number += len(batch)
+        item, chunk = (np.full(len(batch), seed, np.uint64) for seed in (1, 2))
+        keys = EpisodeKeys(item, chunk, chunk, numbers)
+        priorities = np.concatenate([np.arange(count, dtype=np.float64) for count in laid.counts.tolist()])
+        edges = laid.first_items()
+        for i, (start, stop) in enumerate(itertools.pairwise(edges)):
+            if start == stop:
+                continue
+            whole = [leaf for _, leaf in nest.flatten(tuple(laid.items(slice(start, stop))))]
+            for j, key in enumerate(keys_of(1, int(numbers[i]), laid.numbers[start:stop]).tolist()):
+                expected[key] = (float(j), [leaf[j] for leaf in whole])
+        builder.add(laid, keys, priorities, numbers.tolist())
     builder.flush()
     return requests, loose, expected
 
@@ -85,10 +91,13 @@ def same(table, expected):
     chunk_length=st.integers(1, 6),
     max_items=st.integers(1, 12),
     max_bytes=st.sampled_from([1, 200, 1 << 20]),
+    together=st.booleans(),
 )
-def test_the_server_gets_every_item_whole_and_in_order(first, more, pattern, chunk_length, max_items, max_bytes):
+def test_the_server_gets_every_item_whole_and_in_order(
+    first, more, pattern, chunk_length, max_items, max_bytes, together
+):
     many = [first] + [first.rows(0, max(1, first.num_steps - i)) for i in range(more)]
-    requests, loose, expected = build(pattern, many, chunk_length, max_items, max_bytes)
+    requests, loose, expected = build(pattern, many, chunk_length, max_items, max_bytes, together)
     table = NaiveTable("replay")
     acknowledged = play(requests, table)
     assert acknowledged == list(expected) == [key for request in requests for key in request.keys]

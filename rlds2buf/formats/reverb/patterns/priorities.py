@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
-from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.errors import EpisodeError
 from rlds2buf.formats.reverb.patterns.base import Laid, Pattern
 
@@ -31,35 +31,56 @@ def check_priority(priority: Priority, pattern: Pattern) -> None:
         raise ValueError("a field can't give the priority of items that cross episode borders")
 
 
-def priorities_of(priority: Priority, episode: Episode, laid: Laid) -> np.ndarray:
-    """The priorities ``[I] float64`` of an episode's items.
+def priorities_of(
+    priority: Priority, batch: EpisodeBatch, laid: Laid, wanted: np.ndarray | None = None
+) -> tuple[np.ndarray, tuple[int, EpisodeError] | None]:
+    """The priorities ``[I] float64`` of all items, and the first episode that has others than priorities, and why.
+
+    Args:
+        priority: as a sink is given it.
+        batch, laid: the episodes.
+        wanted: ``[E] bool``, the episodes whose items are asked for; those of others are 0.
 
     Raises:
-        EpisodeError: the field is not there or not one number per step, or a priority is negative
-            or not finite.
         ValueError: the function's answer has another shape.
     """
-    count = len(laid.numbers)
     if isinstance(priority, int | float):
-        return np.full(count, float(priority))
-    where: dict[str, Any] = {"source": episode.source, "episode": episode.index, "rule": "priority"}
+        return np.full(len(laid.numbers), float(priority)), None
+    of = laid.of
+    asked = np.ones(len(batch), np.bool_) if wanted is None else wanted
+    told: dict[str, Any] = {"path": priority, "rule": "priority"} if isinstance(priority, str) else {"rule": "priority"}
     if isinstance(priority, str):
-        column = dict((nest.path_name(path), column) for path, column in episode.flatten()).get(priority)
+        column = dict((nest.path_name(path), column) for path, column in batch.rows.flatten()).get(priority)
         if column is None or column.ndim != 1 or column.dtype.kind not in "biuf":
-            raise EpisodeError("a priority needs a field of one number per step", path=priority, **where)
-        values = column[laid.rows].astype(np.float64)
+            first = int(np.argmax(asked))
+            fault = _fault("a priority needs a field of one number per step", batch, first, **told)
+            return np.zeros(len(of)), (first, fault) if asked.any() else None
+        values = column[batch.starts[of] + laid.rows].astype(np.float64)
+        values[~asked[of]] = 0
     else:
-        values = np.asarray(priority(laid.items()), np.float64)
-        if values.shape not in ((), (count,)):
-            raise ValueError(f"the priority function gave shape {values.shape} for {count} items")
-        values = np.broadcast_to(values, (count,))
-    bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
-    if len(bad):
-        # Reverb's own table worker dies of one, and the server with it.
-        raise EpisodeError(
-            f"a priority of {values[bad[0]]}: it must be finite and not negative",
-            step=int(laid.rows[bad[0]]),
-            path=priority if isinstance(priority, str) else None,
-            **where,
-        )
-    return values
+        values = np.zeros(len(of), np.float64)
+        edges = laid.first_items().tolist()
+        for i in np.flatnonzero(asked).tolist():
+            found = np.asarray(priority(laid.items(slice(edges[i], edges[i + 1]))), np.float64)
+            count = edges[i + 1] - edges[i]
+            if found.shape not in ((), (count,)):
+                raise ValueError(f"the priority function gave shape {found.shape} for {count} items")
+            values[edges[i] : edges[i + 1]] = found
+            if not _are_priorities(found).all():
+                break
+    bad = np.flatnonzero(~_are_priorities(values))
+    if not len(bad):
+        return values, None
+    # Reverb's own table worker dies of one, and the server with it.
+    item = int(bad[0])
+    message = f"a priority of {values[item]}: it must be finite and not negative"
+    return values, (int(of[item]), _fault(message, batch, int(of[item]), step=int(laid.rows[item]), **told))
+
+
+def _are_priorities(values: np.ndarray) -> np.ndarray:
+    return np.isfinite(values) & (values >= 0)
+
+
+def _fault(message: str, batch: EpisodeBatch, position: int, **told: Any) -> EpisodeError:
+    index = None if batch.index is None else int(batch.index[position])
+    return EpisodeError(message, source=batch.each_source()[position], episode=index, **told)

@@ -7,13 +7,13 @@ import dataclasses
 import numpy as np
 
 from rlds2buf.core import nest
-from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.fields import STEP_FIRST, STEP_LAST
 from rlds2buf.core.sample import StepPairs
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.formats.reverb.patterns.base import Laid, Pattern, extra_field
 from rlds2buf.formats.reverb.protocol.item_encoder import Column, RowSpan
-from rlds2buf.views.pairs import step_pairs
+from rlds2buf.views.pairs import into_terminal, step_pairs
 from rlds2buf.views.signature import item_spec
 
 __all__ = ["EpisodePattern", "TrajectoryPattern"]
@@ -107,25 +107,25 @@ class TrajectoryPattern(Pattern):
         """See :class:`Pattern`."""
         return [Column(i) for i, _ in enumerate(nest.flatten(self.signature(spec)))]
 
-    def lay(self, episode: Episode) -> Laid:
+    def lay_batch(self, batch: EpisodeBatch) -> Laid:
         """See :class:`Pattern`."""
-        pairs = self.frames(episode)
+        pairs = self.frames(batch)
         frames = [column for _, column in nest.flatten(pairs)]
-        rows = episode.num_steps
         if self.crosses:
-            tensors, starts = self._join(frames, rows)
-            numbers = starts + self.length - 1 - (len(tensors[0]) - rows)  # the last frame's row: it is in this episode
+            tensors, edges, counts, starts, numbers = self._joined(frames, batch)
         else:
-            starts = self._starts(rows)
-            numbers = starts
-            missing = int(starts[-1]) + self.length - rows if len(starts) else 0
-            tensors = _padded(pairs, missing) if missing > 0 else frames
+            counts, missing = self._counts(batch.lengths)
+            before = np.cumsum(counts) - counts
+            numbers = (np.arange(int(counts.sum())) - np.repeat(before, counts)) * self.stride
+            tensors = _padded(pairs, batch, missing) if missing.any() else frames
+            edges = np.append(0, np.cumsum(batch.lengths + missing))
+            starts = np.repeat(edges[:-1], counts) + numbers
 
-        def items() -> StepPairs:
-            index = starts[:, None] + np.arange(self.length)
+        def items(which: slice = slice(None)) -> StepPairs:
+            index = starts[which, None] + np.arange(self.length)
             return nest.unflatten(pairs, iter([tensor[index] for tensor in tensors]))
 
-        return Laid(tensors, [RowSpan(starts, starts + self.length)], numbers, numbers, items)
+        return Laid(tensors, edges, [RowSpan(starts, starts + self.length)], counts, numbers, numbers, items)
 
     def count(self, steps: int, episodes: int) -> int | None:
         """See :class:`Pattern`."""
@@ -142,24 +142,54 @@ class TrajectoryPattern(Pattern):
         self._tail = []
         self._frames_before = self._zeroed = 0
 
-    def frames(self, episode: Episode) -> StepPairs:
+    def frames(self, batch: EpisodeBatch) -> StepPairs:
         """One frame per row.
 
         Raises:
-            EpisodeError: it lacks a field.
+            EpisodeError: a field is not there.
         """
-        if self.terminal_discount == "transition":
-            into = np.flatnonzero(episode.is_terminal[1:])
-            logged = np.ones(len(into)) if episode.discount is None else np.asarray(episode.discount)[into]
-            self._zeroed += int(np.count_nonzero(logged))
-        return _frames(episode, self.terminal_discount, self.policy_info)
+        pairs = step_pairs(batch, terminal_discount=self.terminal_discount)
+        if self.policy_info is not None:
+            pairs = pairs._replace(policy_info=extra_field(batch.rows, self.policy_info))
+        self._zeroed += self._count_zeroed(batch)
+        return pairs
 
-    def _starts(self, rows: int) -> np.ndarray:
+    def take_back(self, batch: EpisodeBatch) -> None:
+        """See :class:`Pattern`."""
+        self._zeroed -= self._count_zeroed(batch)
+
+    def _count_zeroed(self, batch: EpisodeBatch) -> int:
+        if self.terminal_discount != "transition":
+            return 0
+        into, logged = into_terminal(batch), batch.rows.discount
+        return len(into) if logged is None else int(np.count_nonzero(np.asarray(logged)[into]))
+
+    def _counts(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """How many items each episode has, and how many rows are missing to the last one; both ``[E]``."""
         if self.tile:
-            return np.arange(0, rows, self.stride, dtype=np.int64)
-        if self.pad and rows < self.length:
-            return np.zeros(1, np.int64)
-        return np.arange(0, max(rows - self.length + 1, 0), self.stride, dtype=np.int64)
+            counts = (rows - 1) // self.stride + 1
+        else:
+            counts = np.maximum(rows - self.length + self.stride, 0) // self.stride
+            if self.pad:
+                counts = np.maximum(counts, 1)
+        missing = np.maximum((counts - 1) * self.stride + self.length - rows, 0)
+        return counts, np.where(counts > 0, missing, 0)
+
+    def _joined(
+        self, frames: list[np.ndarray], batch: EpisodeBatch
+    ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Tensors, edges, counts, starts and numbers of items that run over borders, an episode at a time."""
+        parts: list[list[np.ndarray]] = []
+        edges, counts, starts, numbers = [0], [], [], []
+        for first, rows in zip(batch.starts.tolist(), batch.lengths.tolist(), strict=True):
+            tensors, own = self._join([frame[first : first + rows] for frame in frames], rows)
+            parts.append(tensors)
+            counts.append(len(own))
+            starts.append(own + edges[-1])
+            numbers.append(own + self.length - 1 - (len(tensors[0]) - rows))  # the last frame's row: it is in this one
+            edges.append(edges[-1] + len(tensors[0]))
+        joined = parts[0] if len(parts) == 1 else [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+        return joined, np.array(edges), np.array(counts), np.concatenate(starts), np.concatenate(numbers)
 
     def _join(self, frames: list[np.ndarray], rows: int) -> tuple[list[np.ndarray], np.ndarray]:
         """The frames with the last ones of the episodes before; every window that ends in this episode."""
@@ -217,43 +247,48 @@ class EpisodePattern(Pattern):
         """See :class:`Pattern`."""
         return self._frame.columns(spec)
 
-    def lay(self, episode: Episode) -> Laid:
+    def lay_batch(self, batch: EpisodeBatch) -> Laid:
         """See :class:`Pattern`."""
-        pairs = self._frame.frames(episode)
-        zero = np.zeros(1, np.int64)
-        span = RowSpan(zero, zero + episode.num_steps)
+        pairs = self._frame.frames(batch)
+        one = np.ones(len(batch), np.int64)
+        stops = batch.ends + 1
         tensors = [column for _, column in nest.flatten(pairs)]
-        return Laid(
-            tensors, [span], zero, zero, lambda: nest.unflatten(pairs, iter([tensor[None] for tensor in tensors]))
-        )
+
+        def items(which: slice = slice(None)) -> StepPairs:
+            first, last = batch.starts[which][0], stops[which][-1]
+            return nest.unflatten(pairs, iter([tensor[None, first:last] for tensor in tensors]))
+
+        span = RowSpan(batch.starts, stops)
+        return Laid(tensors, np.append(batch.starts, stops[-1]), [span], one, one * 0, one * 0, items)
+
+    def take_back(self, batch: EpisodeBatch) -> None:
+        """See :class:`Pattern`."""
+        self._frame.take_back(batch)
 
     def count(self, steps: int, episodes: int) -> int | None:
         """See :class:`Pattern`."""
         return episodes
 
 
-def _frames(episode: Episode, terminal_discount: str, policy_info: str | None) -> StepPairs:
-    pairs = step_pairs(episode, terminal_discount=terminal_discount)
-    if policy_info is not None:
-        pairs = pairs._replace(policy_info=extra_field(episode, policy_info))
-    if episode.num_steps == 1:
-        # TF-Agents marks an episode of one row last on both sides.
-        pairs = pairs._replace(next_step_type=np.full(1, STEP_LAST, np.int32))
-    return pairs
-
-
 def _lengthen(field: FieldSpec, length: int | None, *, drop: int = 0) -> FieldSpec:
     return FieldSpec((length, *field.shape[drop:]), field.dtype)
 
 
-def _padded(pairs: StepPairs, rows: int) -> list[np.ndarray]:
-    """The frames with `rows` zero border frames (last to first) behind them."""
+def _padded(pairs: StepPairs, batch: EpisodeBatch, missing: np.ndarray) -> list[np.ndarray]:
+    """The frames with so many zero border frames (last to first) behind each episode's."""
+    added = np.cumsum(missing)
+    place = np.arange(batch.num_steps) + np.repeat(added - missing, batch.lengths)
+    is_pad = np.ones(batch.num_steps + int(added[-1]), np.bool_)
+    is_pad[place] = False
 
-    def zeros(column: np.ndarray) -> np.ndarray:
-        fill = np.full((rows, *column.shape[1:]), b"", object) if column.dtype == object else None
-        return np.concatenate([column, np.zeros((rows, *column.shape[1:]), column.dtype) if fill is None else fill])
+    def longer(column: np.ndarray) -> np.ndarray:
+        out = np.zeros((len(is_pad), *column.shape[1:]), column.dtype)
+        if column.dtype == object:
+            out[is_pad] = b""
+        out[place] = column
+        return out
 
-    padded = StepPairs(*nest.map_structure(zeros, tuple(pairs)))
-    padded.step_type[-rows:] = STEP_LAST
-    padded.next_step_type[-rows:] = STEP_FIRST
+    padded = StepPairs(*nest.map_structure(longer, tuple(pairs)))
+    padded.step_type[is_pad] = STEP_LAST
+    padded.next_step_type[is_pad] = STEP_FIRST
     return [column for _, column in nest.flatten(padded)]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlds2buf.core import nest
-from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.formats.reverb.patterns.base import Laid, Pattern, extra_field
 from rlds2buf.formats.reverb.protocol.item_encoder import Column, RowSpan
@@ -81,31 +81,37 @@ class TransitionPattern(Pattern):
         columns += [Column(i, 1, True) for i in observation]
         return columns + [Column(rest + i, 0, True) for i in range(widths["extras"])]
 
-    def lay(self, episode: Episode) -> Laid:
+    def lay_batch(self, batch: EpisodeBatch) -> Laid:
         """See :class:`Pattern`."""
-        view = transitions(episode, n_step=self.n_step, gamma=self.gamma)
-        starts = np.arange(episode.num_transitions, dtype=np.int64)
+        view = transitions(batch, n_step=self.n_step, gamma=self.gamma)
+        counts = batch.lengths - 1
+        goes_on = np.ones(batch.num_steps, np.bool_)
+        goes_on[batch.ends] = False
+        starts = np.flatnonzero(goes_on)
         ends = starts + view.steps
-        extras = {name: extra_field(episode, name) for name in self.extras}
-        head = (view.action, view.reward, view.discount, nest.map_structure(lambda c: c[: len(starts)], extras))
-        tensors = [column for _, column in nest.flatten(episode.observation)]
-        tensors += [_one_row_more(column) for _, column in nest.flatten(head)]
+        own = {name: extra_field(batch.rows, name) for name in self.extras}
+        extras = nest.map_structure(lambda column: column[starts], own)
+        head = (view.action, view.reward, view.discount, extras)
+        tensors = [column for _, column in nest.flatten(batch.rows.observation)]
+        tensors += [_at(starts, column, batch.num_steps) for _, column in nest.flatten(head)]
 
-        def items() -> TransitionItem:
-            return TransitionItem(
-                view.observation, view.action, view.reward, view.discount, view.next_observation, head[3] or ()
-            )
+        def items(which: slice = slice(None)) -> TransitionItem:
+            one = (view.observation, view.action, view.reward, view.discount, view.next_observation, extras or ())
+            return TransitionItem(*nest.map_structure(lambda column: column[which], one))
 
-        return Laid(tensors, [RowSpan(starts, starts + 1), RowSpan(ends, ends + 1)], starts, starts, items)
+        numbers = starts - np.repeat(batch.starts, counts)
+        spans = [RowSpan(starts, starts + 1), RowSpan(ends, ends + 1)]
+        return Laid(tensors, np.append(batch.starts, batch.num_steps), spans, counts, numbers, numbers, items)
 
     def count(self, steps: int, episodes: int) -> int | None:
         """See :class:`Pattern`."""
         return steps - episodes
 
 
-def _one_row_more(column: np.ndarray) -> np.ndarray:
-    """A column ``[N-1, ...]`` as ``[N, ...]``, so that it can share chunks with the observations."""
-    last = np.zeros((1, *column.shape[1:]), column.dtype)
+def _at(rows: np.ndarray, column: np.ndarray, count: int) -> np.ndarray:
+    """A column of transitions as one of `count` rows, so that it can share chunks with the observations."""
+    out = np.zeros((count, *column.shape[1:]), column.dtype)
     if column.dtype == object:
-        last[...] = b""
-    return np.concatenate([column, last])
+        out[...] = b""
+    out[rows] = column
+    return out

@@ -12,15 +12,23 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from rlds2buf.core.budget import BUDGET, Tally
 from rlds2buf.errors import LimitExceeded, MissingDependency, SourceFormatError
 
-__all__ = ["TENSOR_DTYPES", "ChunkEncoder", "decode_tensor", "encode_varint", "tensor_dtype"]
+__all__ = [
+    "TENSOR_DTYPES",
+    "ChunkEncoder",
+    "Chunks",
+    "decode_tensor",
+    "encode_varint",
+    "padded_varints",
+    "tensor_dtype",
+]
 
 TENSOR_DTYPES: Final = {
     "float32": 1,
@@ -44,6 +52,10 @@ TENSOR_DTYPES: Final = {
 _WORTH: Final = 0.95
 _TRIALS: Final = 15
 """A column that does not become smaller than this part of itself is tried again after so many chunks."""
+
+_SHORT_BYTES: Final = 4 << 10
+_MANY_KNOWN: Final = 256
+"""What became of so many different chunks of a column, each of up to so many bytes, is remembered."""
 
 _NAMES: Final = {number: name for name, number in TENSOR_DTYPES.items()}
 _STRING: Final = TENSOR_DTYPES["object"]
@@ -84,6 +96,22 @@ def tensor_dtype(dtype: np.dtype) -> int:
     return number
 
 
+class Chunks(NamedTuple):
+    """J consecutive chunks of rows of some episodes.
+
+    Attributes:
+        borders: ``[J+1] int64``, ascending: the first row of each chunk, then the end.
+        keys: ``[J] uint64``, the chunks' names, by which items point at them.
+        episodes: ``[J] uint64``, the ids of their episodes, by which Reverb counts a table's.
+        first: ``[J] int64``, the number of each chunk's first row in its episode.
+    """
+
+    borders: np.ndarray
+    keys: np.ndarray
+    episodes: np.ndarray
+    first: np.ndarray
+
+
 class ChunkEncoder:
     """Encodes chunks of the same columns, one after the other.
 
@@ -92,7 +120,8 @@ class ChunkEncoder:
     the next few times.
 
     >>> from rlds2buf.formats.reverb.protocol.messages import message
-    >>> chunk, = ChunkEncoder().encode([7], 1, [0, 3], [np.arange(3.0)])
+    >>> one = Chunks(np.array([0, 3]), np.array([7], np.uint64), np.array([1], np.uint64), np.array([0]))
+    >>> chunk, = ChunkEncoder().encode(one, [0], [np.arange(3.0)])
     >>> message("ChunkData", chunk).chunk_key, decode_tensor(message("ChunkData", chunk).data.tensors[0])
     (7, array([0., 1., 2.]))
     """
@@ -100,16 +129,13 @@ class ChunkEncoder:
     def __init__(self) -> None:
         self._columns: list[_Column] = []
 
-    def encode(
-        self, keys: Sequence[int], episode_id: int, borders: Sequence[int], columns: Sequence[np.ndarray]
-    ) -> list[bytes]:
-        """J consecutive chunks, each a ``ChunkData`` message.
+    def encode(self, chunks: Chunks, which: Sequence[int], columns: Sequence[np.ndarray]) -> list[bytes]:
+        """Some of the chunks, each a ``ChunkData`` message.
 
         Args:
-            keys: J uint64; the chunks' names, by which items point at them.
-            episode_id: uint64; Reverb counts a table's episodes by it.
-            borders: J+1 ascending rows of the episode: chunk j holds rows ``borders[j]`` up to ``borders[j + 1]``.
-            columns: arrays ``[rows, ...]`` of equal length.
+            chunks: where they lie in the columns, and what they are called.
+            which: numbers of those wanted.
+            columns: arrays ``[R, ...]`` of equal length.
 
         Raises:
             MissingDependency: no snappy codec is installed.
@@ -117,60 +143,111 @@ class ChunkEncoder:
         """
         if len(self._columns) != len(columns):
             self._columns = [_Column() for _ in columns]
-        episode = b"\x08" + encode_varint(episode_id) + b"\x10"
+        chosen = np.asarray(which, np.int64)
+        names, episodes = (_wide_varints(values[chosen]) for values in (chunks.keys, chunks.episodes))
+        starts, stops = chunks.borders[chosen].tolist(), chunks.borders[chosen + 1].tolist()
+        encoders = [one.encoder(column) for one, column in zip(self._columns, columns, strict=True)]
         count = b"\x30" + encode_varint(len(columns)) + b"\x38"
-        pairs = list(zip(self._columns, columns, strict=True))
         out = []
-        start = borders[0]
-        for key, stop in zip(keys, borders[1:], strict=True):
+        for name, episode, first, start, stop in zip(
+            names, episodes, chunks.first[chosen].tolist(), starts, stops, strict=True
+        ):
             tensors: list[Any] = []
             size = raw_size = 0
-            for column, values in pairs:
-                parts, part_size, part_raw = column.encode(values[start:stop])
+            for encode in encoders:
+                parts, part_size, part_raw = encode(start, stop)
                 tensors += parts
                 size += part_size
                 raw_size += part_raw
-            span = episode + encode_varint(start) + b"\x18" + encode_varint(stop - 1)
-            head = b"\x08" + encode_varint(key) + b"\x12" + encode_varint(len(span)) + span
-            out.append(b"".join((head, b"\x2a", encode_varint(size), *tensors, count, encode_varint(raw_size))))
-            start = stop
+            span = b"\x08%b\x10%b\x18%b" % (episode, encode_varint(first), encode_varint(first + stop - start - 1))
+            head = b"\x08%b\x12%b%b\x2a%b" % (name, encode_varint(len(span)), span, encode_varint(size))
+            out.append(b"".join((head, *tensors, count, encode_varint(raw_size))))
         return out
 
 
-class _Column:
-    """One column: what its last chunk was made from and became, and whether compressing it is worth it."""
+_Encoded = tuple[tuple[Any, ...], int, int]
+"""The parts of a ``tensors`` entry, their length, and that of the tensor's own bytes."""
 
-    __slots__ = ("dtype", "done", "raw", "shape", "stored", "trial")
+
+class _Column:
+    """One column: what its chunks became, and whether compressing it is worth it."""
+
+    __slots__ = ("done", "dtype", "shape", "stored", "trial")
 
     def __init__(self) -> None:
         self.shape: tuple[int, ...] | None = None
         self.dtype: np.dtype | None = None
-        self.raw = b""
-        self.done: tuple[tuple[Any, ...], int, int] = ((), 0, 0)
-        self.stored = b""  # all that comes before the bytes of a tensor that is not compressed
+        self.done: dict[tuple[int, bytes], _Encoded] = {}  # by rows and bytes
+        self.stored: dict[int, bytes] = {}  # by rows: all that comes before the bytes of a tensor that is as it is
         self.trial = 0  # so many more times it is not worth trying
 
-    def encode(self, values: np.ndarray) -> tuple[tuple[Any, ...], int, int]:
-        """The parts of the ``tensors`` entry, their length, and that of the tensor's own bytes."""
-        raw = values.tobytes() if values.dtype != object else _encode_strings(values)
-        if values.shape == self.shape and values.dtype == self.dtype:
-            if raw == self.raw:
-                return self.done
+    def encoder(self, values: np.ndarray) -> Callable[[int, int], _Encoded]:
+        """What encodes the rows from one up to another."""
+        shape, dtype = values.shape[1:], values.dtype
+        if shape != self.shape or dtype != self.dtype:
+            self.shape, self.dtype, self.trial = shape, dtype, 0
+            self.done, self.stored = {}, {}
+        if dtype.hasobject:
+            return lambda start, stop: self._strings(values[start:stop])
+        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+        width = len(data) // max(1, len(values))
+
+        def encode(start: int, stop: int) -> _Encoded:
             if self.trial:
                 self.trial -= 1
-                return (self.stored, raw), len(self.stored) + len(raw), len(raw)
-        else:
-            self.shape, self.dtype, self.trial = values.shape, values.dtype, 0
-        head = _tensor_head(values.dtype, values.shape)
-        content = raw if values.dtype == object else _snappy().compress_raw(raw)
-        before = _before(head, len(content))
-        self.raw = raw
-        self.done = (before, content), len(before) + len(content), len(raw)
-        if values.dtype != object and len(content) > _WORTH * len(raw):
-            literal = _literal(len(raw))
-            self.stored = _before(head, len(literal) + len(raw)) + literal
+                before, raw_size = self._stored(stop - start), (stop - start) * width
+                return (before, data[start * width : stop * width]), len(before) + raw_size, raw_size
+            return self._compressed(stop - start, bytes(data[start * width : stop * width]))
+
+        return encode
+
+    def _compressed(self, rows: int, raw: bytes) -> _Encoded:
+        known = self.done.get((rows, raw))
+        if known is not None:
+            return known
+        content = _snappy().compress_raw(raw)
+        found = self._entry(rows, content, len(raw))
+        if len(content) > _WORTH * len(raw):
             self.trial = _TRIALS
-        return self.done
+        elif len(raw) <= _SHORT_BYTES:
+            if len(self.done) >= _MANY_KNOWN:
+                self.done.clear()
+            self.done[rows, raw] = found
+        return found
+
+    def _strings(self, values: np.ndarray) -> _Encoded:
+        content = _encode_strings(values)
+        return self._entry(len(values), content, len(content))
+
+    def _entry(self, rows: int, content: bytes, raw_size: int) -> _Encoded:
+        assert self.dtype is not None and self.shape is not None
+        before = _before(_tensor_head(self.dtype, (rows, *self.shape)), len(content))
+        return (before, content), len(before) + len(content), raw_size
+
+    def _stored(self, rows: int) -> bytes:
+        before = self.stored.get(rows)
+        if before is None:
+            assert self.dtype is not None and self.shape is not None
+            size = rows * math.prod(self.shape) * self.dtype.itemsize
+            literal = _literal(size)
+            before = _before(_tensor_head(self.dtype, (rows, *self.shape)), len(literal) + size) + literal
+            self.stored[rows] = before
+        return before
+
+
+def padded_varints(values: np.ndarray, width: int) -> np.ndarray:
+    """``[..., width] uint8``: each value as a varint of exactly `width` bytes, which protobuf accepts."""
+    values = np.asarray(values).astype(np.uint64)
+    shifts = np.arange(width, dtype=np.uint64) * np.uint64(7)
+    out = ((values[..., None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
+    out[..., :-1] |= 0x80
+    return out
+
+
+def _wide_varints(values: np.ndarray) -> list[bytes]:
+    """Any uint64 in ten bytes each."""
+    data = padded_varints(values, 10).tobytes()
+    return [data[at : at + 10] for at in range(0, len(data), 10)]
 
 
 def _before(head: bytes, content: int) -> bytes:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlds2buf.formats.reverb.protocol.chunks import encode_varint
+from rlds2buf.formats.reverb.protocol.chunks import encode_varint, padded_varints
 
 __all__ = ["Column", "ItemEncoder", "RowSpan", "split_items"]
 
@@ -109,8 +109,8 @@ class ItemEncoder:
         which, shapes = _kinds([last - first + 1 for first, last in zip(firsts, lasts, strict=True)])
         templates = [self._template(shape) for shape in shapes]
         blocks = []
-        chunk_varints = _padded_varints(chunk_keys, _KEY_BYTES)
-        key_varints = _padded_varints(keys, _KEY_BYTES)
+        chunk_varints = padded_varints(chunk_keys, _KEY_BYTES)
+        key_varints = padded_varints(keys, _KEY_BYTES)
         for number, template in enumerate(templates):
             chosen = np.flatnonzero(which == number)
             block = np.tile(template.row, (len(chosen), 1))
@@ -130,8 +130,8 @@ class ItemEncoder:
 
     def _fill_times(self, template: _Template, block: np.ndarray, times: np.ndarray) -> None:
         nanos = template.seconds + _TIME_BYTES + 1
-        block[:, template.seconds : template.seconds + _TIME_BYTES] = _padded_varints(times // 10**9, _TIME_BYTES)
-        block[:, nanos : nanos + _TIME_BYTES] = _padded_varints(times % 10**9, _TIME_BYTES)
+        block[:, template.seconds : template.seconds + _TIME_BYTES] = padded_varints(times // 10**9, _TIME_BYTES)
+        block[:, nanos : nanos + _TIME_BYTES] = padded_varints(times % 10**9, _TIME_BYTES)
 
     def _slice_block(
         self,
@@ -157,7 +157,7 @@ class ItemEncoder:
         chunk_varints: np.ndarray,
     ) -> None:
         width = self._number_bytes
-        numbers = [_padded_varints(part, width) for part in rows]
+        numbers = [padded_varints(part, width) for part in rows]
         for column, (at, slice_bytes) in zip(self.columns, template.columns, strict=True):
             for i in range(template.slices[column.span]):
                 key = at + i * slice_bytes + 3  # after the slice's tag, its length, and the key's tag
@@ -255,12 +255,3 @@ def split_items(data: bytes) -> Iterator[bytes]:
                 break
         yield data[at : at + size]
         at += size
-
-
-def _padded_varints(values: np.ndarray, width: int) -> np.ndarray:
-    """``[..., width] uint8``: each value as a varint of exactly `width` bytes, which protobuf accepts."""
-    values = np.asarray(values).astype(np.uint64)
-    shifts = np.arange(width, dtype=np.uint64) * np.uint64(7)
-    out = ((values[..., None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
-    out[..., :-1] |= 0x80
-    return out
