@@ -37,7 +37,9 @@ __all__ = ["BlockReader", "Part", "RecordReader"]
 _PIXEL_BYTES: Final = 1 << 24
 """So much of pixels in one block: the memory of some blocks is used again and again."""
 
-_LEAST_STRETCH: Final = 1 << 16
+_LEAST_STRETCH, _MOST_STRETCH = 1 << 16, 1 << 23
+"""Bytes: smaller ones cost calls, larger ones fresh memory."""
+
 _BYTES_PER_VALUE: Final = 8
 _ROOM: Final = 1.05
 
@@ -223,7 +225,7 @@ class BlockReader:
         """So many bytes are likely to make a block."""
         rows = int(lengths[lengths > 0].sum())
         size = int(len(records.whole) / max(1, rows) * self._limit * _ROOM)
-        return min(max(size, _LEAST_STRETCH), max(self._bytes, _LEAST_STRETCH))
+        return max(min(size, self._bytes, _MOST_STRETCH), _LEAST_STRETCH)
 
     def _started(self, block: _Block, pool: DecodePool | None) -> _Block:
         """With its pictures at work."""
