@@ -18,11 +18,12 @@ from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound
 from rlds2buf.files.fingerprint import fingerprint_files
-from rlds2buf.formats.rlds.block_reader import BlockReader, Part
+from rlds2buf.formats.rlds.block_reader import RldsBlocks
 from rlds2buf.formats.rlds.dataset_info import DatasetInfo, find_version_folder, read_dataset_info
 from rlds2buf.formats.rlds.episode_reader import EpisodeReader
 from rlds2buf.formats.rlds.features import describe, read_features, with_images
 from rlds2buf.formats.rlds.own_metadata import RecordLayout, own_facts, read_own_metadata, read_record_layout
+from rlds2buf.io.record_blocks import Part
 from rlds2buf.io.source import Source
 from rlds2buf.io.splits import pieces_of_split
 
@@ -154,7 +155,7 @@ class RldsDirSource(Source):
             SourceFormatError: a shard is truncated, a checksum does not match, a record is not what
                 features.json says, or a shard holds more or fewer records than dataset_info.json says.
         """
-        reader = BlockReader(
+        reader = RldsBlocks(
             self._reader,
             rows=rows,
             bytes=bytes,
@@ -238,7 +239,7 @@ class RldsDirSource(Source):
             if count > 0:
                 first = segment.first + skip
                 open_file = functools.partial(self._opened, segment.file, first)
-                yield Part(open_file, str(segment.file), first, count, segment.total, index + skip)
+                yield Part(open_file, str(segment.file), index + skip, count, segment.total)
             index += segment.length
 
     def _opened(self, file: Path, first: int) -> FrameReader | ArrayRecordReader:

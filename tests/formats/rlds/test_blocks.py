@@ -18,8 +18,8 @@ from rlds2buf.codecs.tfrecord.record_table import Walker
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.errors import EpisodeError, SourceError
-from rlds2buf.formats.rlds import block_reader
 from rlds2buf.formats.rlds.source import RldsDirSource
+from rlds2buf.io import record_blocks
 from tests.contracts.source import assert_same_episode
 from tests.formats.reverb.messages import delimited, feature
 from tests.formats.rlds.folder import CORE, rlds, sequence, tensor
@@ -254,7 +254,7 @@ def test_blocks_hold_what_each_record_holds(
     start = data.draw(st.integers(0, count))
     stop = data.draw(st.none() | st.integers(start, count + 1))
     rows = data.draw(st.sampled_from([1, 7, 60, 1 << 14]))
-    monkeypatch.setattr(block_reader, "_LEAST_STRETCH", data.draw(st.sampled_from([1, 5000, 1 << 16])))
+    monkeypatch.setattr(record_blocks, "_LEAST_STRETCH", data.draw(st.sampled_from([1, 5000, 1 << 16])))
     expected = one_by_one(monkeypatch, source, start, stop)
     assert_same(found(source, start, stop, rows=rows, bytes=data.draw(st.sampled_from([1, 20_000, 1 << 26]))), expected)
     assert_same((list(_until_error(source, start, stop)), expected[1]), expected)
@@ -272,7 +272,7 @@ def test_records_made_alike_are_read_together(tmp_path: Path, monkeypatch: pytes
     rng = np.random.default_rng(3)
     records = [encoded(record(rng, steps, 2, ragged=False)) for steps in (3, 1, 40, 7)]
     source = RldsDirSource(written(tmp_path / "toy" / "1.0.0", records, 1))
-    monkeypatch.delattr(block_reader.BlockReader, "_one_by_one")
+    monkeypatch.delattr(record_blocks.RecordBlocks, "_one_by_one")
     (batch,) = source.read_batches()
     assert isinstance(batch, EpisodeBatch) and batch.lengths.tolist() == [3, 1, 40, 7]
     assert batch.derived == {"is_last"}
