@@ -25,7 +25,7 @@ from rlds2buf.core.records import Records
 from rlds2buf.errors import EpisodeError, SourceError, SourceFormatError
 from rlds2buf.io.blocks import blocks_of
 
-__all__ = ["Block", "Part", "Place", "RecordBlocks", "RecordReader"]
+__all__ = ["Block", "Part", "Place", "RecordBlocks", "RecordReader", "derived_flags"]
 
 _LEAST_STRETCH, _MOST_STRETCH = 1 << 16, 1 << 23
 """Bytes: smaller ones cost calls, larger ones fresh memory."""
@@ -50,7 +50,7 @@ class Part(NamedTuple):
     """Records of one file, the first of which is that `episode`.
 
     Attributes:
-        length: how many; None: all that are left.
+        length: how many at most; None: all that are left.
         total: how many the file holds, by what is said elsewhere; None: nothing is said.
     """
 
@@ -229,7 +229,7 @@ class RecordBlocks(abc.ABC, Generic[_W]):
         while left is None or left > 0:
             records = reader.take(self._stretch_bytes, left)
             count = len(records)
-            if not count and left is None:
+            if not count and part.total is None:
                 return
             if not count:
                 raise SourceFormatError(f"{part.file}: {reader.number} records, but {self.WRONG_TOTAL} {part.total}")
@@ -335,3 +335,13 @@ def _pieces(lengths: np.ndarray, limit: int) -> list[int]:
             first = max(stop, first + 1)
             stops.append(first)
     return stops
+
+
+def derived_flags(names: Iterable[str], starts: np.ndarray, count: int) -> dict[str, np.ndarray]:
+    """Flags that are not stored, from the records' own borders."""
+    flags = {name: np.zeros(count, np.bool_) for name in names}
+    if "is_first" in flags:
+        flags["is_first"][starts] = True
+    if "is_last" in flags:
+        flags["is_last"][np.append(starts[1:], count) - 1] = True
+    return flags

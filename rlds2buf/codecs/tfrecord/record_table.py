@@ -138,16 +138,26 @@ class RecordTable:
             return np.repeat(self._strings(k, np.ones(len(counts), np.int64)), counts)
         return self._strings(k, counts)
 
-    def raw(self, k: int, size: int) -> np.ndarray:
-        """``[M * size] uint8``, the bytes of all strings.
+    def raw(self, k: int, size: int | None = None) -> np.ndarray:
+        """``uint8``, the bytes of all strings.
 
         Raises:
-            SourceFormatError: one of them has not `size` bytes.
+            SourceFormatError: one of them has not `size` bytes, if that is given.
         """
         starts, stops = self._spans(k, self.counts(k))
-        if (stops - starts != size).any():
+        if size is not None and (stops - starts != size).any():
             raise SourceFormatError(f"a byte string of other than {size} bytes")
         return self._copied(starts, stops)
+
+    def string_bytes(self, k: int) -> np.ndarray:
+        """``[n] int64``, how many bytes the strings of each record have; -1 where they differ in length."""
+        counts = np.where(self.holds(k, "bytes"), self.counts(k), 0)
+        starts, stops = self._spans(k, counts)
+        sizes, of = stops - starts, np.repeat(np.arange(len(counts)), counts)
+        firsts = (np.cumsum(counts) - counts)[of]
+        total = np.bincount(of, sizes, len(counts)).astype(np.int64)
+        total[of[sizes != sizes[firsts]]] = -1
+        return total
 
     def feature(self, k: int, record: int) -> Feature:
         """One record's, as :func:`~rlds2buf.codecs.tfrecord.example.parse_example` gives it."""

@@ -18,7 +18,7 @@ from rlds2buf.core.fields import FLAG_FIELDS, STEP_FIELDS
 from rlds2buf.errors import EpisodeError, SourceFormatError
 from rlds2buf.formats.rlds.episode_reader import EpisodeReader, Record
 from rlds2buf.formats.rlds.leaf_columns import LeafColumn
-from rlds2buf.io.record_blocks import Block, Part, Place, RecordBlocks
+from rlds2buf.io.record_blocks import Block, Part, Place, RecordBlocks, derived_flags
 
 __all__ = ["RldsBlocks"]
 
@@ -117,8 +117,7 @@ class RldsBlocks(RecordBlocks[_Pixels]):
         steps = nest.map_structure(read, self._steps)
         known = {field: steps.pop(field) for field in STEP_FIELDS if field in steps}
         derived = [name for name in FLAG_FIELDS if name not in known]
-        if derived:
-            known.update(_derived(derived, block.starts, int(block.lengths.sum())))
+        known.update(derived_flags(derived, block.starts, int(block.lengths.sum())))
         rows = Episode(**known, extras=steps, source=block.file, index=int(block.numbers[0]))
         facts = nest.map_structure(read, self._metadata)
         metadata, placeholder = self._reader.own.fact_columns(facts, len(block.lengths))
@@ -143,13 +142,3 @@ class RldsBlocks(RecordBlocks[_Pixels]):
         except SourceFormatError as cause:
             raise cause.at(f"{place.file}: record {place.number} (episode {place.episode})") from cause
         return self._reader.episode(Record(features, *place), done or {})
-
-
-def _derived(names: Iterable[str], starts: np.ndarray, count: int) -> dict[str, np.ndarray]:
-    """Flags that are not stored, from the records' own borders."""
-    flags = {name: np.zeros(count, np.bool_) for name in names}
-    if "is_first" in flags:
-        flags["is_first"][starts] = True
-    if "is_last" in flags:
-        flags["is_last"][np.append(starts[1:], count) - 1] = True
-    return flags

@@ -10,25 +10,29 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from rlds2buf.codecs.images.resize import check_images
-from rlds2buf.codecs.tfrecord.example import ExampleParser, parse_example
+from rlds2buf.codecs.tfrecord.example import ExampleParser
 from rlds2buf.codecs.tfrecord.frames import FrameReader, count_records
 from rlds2buf.codecs.tfrecord.gzip_frames import GzipFrameReader, is_gzip
 from rlds2buf.core.arguments import choice
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.fields import STEP_FIELDS
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, SourceError, SourceFormatError, SourceNotFound
 from rlds2buf.files.fingerprint import fingerprint_files
+from rlds2buf.formats.tf_example.blocks import EpisodeBlocks, parsed
 from rlds2buf.formats.tf_example.columns import describe_record, resolve
-from rlds2buf.formats.tf_example.episode import StepCutter, field_tree, whole_episode
+from rlds2buf.formats.tf_example.episode import StepCutter, field_tree
 from rlds2buf.formats.tf_example.feature_map import METADATA, NEXT, ExampleSpec, read_spec
+from rlds2buf.io.blocks import blocks_of
 from rlds2buf.io.look import Look
+from rlds2buf.io.record_blocks import Part
 from rlds2buf.io.source import Source
 
 __all__ = ["TfExampleSource"]
@@ -144,17 +148,26 @@ class TfExampleSource(Source):
             return None
         return sum(self._counts(file) for file in self._files)
 
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
-        """See :meth:`Source.read`.
+    def read_batches(
+        self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
+        """See :meth:`Source.read_batches`.
 
         Raises:
             SourceFormatError: a file is damaged, or a record is not as `features` says.
         """
         if self._kind == "step":
-            yield from itertools.islice(self._steps(), start, stop)
+            yield from blocks_of(itertools.islice(self._steps(), start, stop), rows, bytes)
             return
-        count = None if stop is None else max(stop - start, 0)
-        yield from itertools.islice(self._episodes(start), count)
+        blocks = EpisodeBlocks(
+            self._example_spec,
+            encoded=self._images == "encoded",
+            row_bytes=self.spec.row_bytes,
+            rows=rows,
+            bytes=bytes,
+            budget=self._budget,
+        )
+        yield from blocks.read(self._parts(start, stop))
 
     def encoded(self) -> TfExampleSource:
         if (
@@ -204,30 +217,22 @@ class TfExampleSource(Source):
     def _first_record(self) -> Mapping[str, Any]:
         for file in self._files:
             for record in self._records(file):
-                return _parsed(parse_example, record, file, 0)
+                return parsed(ExampleParser(), record, str(file), 0)
         raise SourceFormatError(f"{self.name}: no records in {len(self._files)} files")
 
-    def _episodes(self, start: int) -> Iterator[Episode | EpisodeError]:
+    def _parts(self, start: int, stop: int | None) -> Iterator[Part]:
         index = 0
-        encoded = self._images == "encoded"
         for file in self._files:
             if not self._gzip[file] and index < start and index + self._counts(file) <= start:
                 index += self._counts(file)
                 continue
-            parser = ExampleParser()
-            skip = 0 if self._gzip[file] else max(start - index, 0)
-            index += skip
-            for number, record in enumerate(self._records(file, skip), skip):
-                if index >= start:
-                    parsed = _parsed(parser.parse, record, file, number)
-                    where: dict[str, Any] = {"source": str(file), "index": index, "budget": self._budget}
-                    try:
-                        yield whole_episode(self._example_spec, parsed, encoded=encoded, **where)
-                    except EpisodeError as error:
-                        yield error
-                    except SourceFormatError as cause:
-                        raise cause.at(f"{file}: record {number} (episode {index})") from cause
-                index += 1
+            skip = max(start - index, 0)
+            left = None if stop is None else stop - index - skip
+            if left is not None and left <= 0:
+                return
+            reader = self._opened(file, skip)
+            yield Part(functools.partial(_given, reader), str(file), index + reader.number, left)
+            index += reader.number  # as far as it has been read
 
     def _steps(self) -> Iterator[Episode | EpisodeError]:
         index = 0
@@ -243,11 +248,10 @@ class TfExampleSource(Source):
             )
             parser = ExampleParser()
             for chunk in _chunks(self._records(file)):
-                parsed = [
-                    _parsed(parser.parse, record, file, number)
-                    for number, record in enumerate(chunk, cutter.num_records)
+                found = [
+                    parsed(parser, record, str(file), number) for number, record in enumerate(chunk, cutter.num_records)
                 ]
-                yield from cutter.add(parsed)
+                yield from cutter.add(found)
             yield from cutter.finish()
             index = cutter.index
 
@@ -288,11 +292,8 @@ def _chunks(records: Iterator[bytes]) -> Iterator[list[bytes]]:
         yield chunk
 
 
-def _parsed(parse: Callable[[bytes], Any], record: bytes, file: Path, number: int) -> Any:
-    try:
-        return parse(record)
-    except SourceFormatError as cause:
-        raise cause.at(f"{file}: record {number}: no tf.train.Example") from cause
+def _given(reader: FrameReader) -> FrameReader:
+    return reader
 
 
 def _find_files(path: Path) -> list[Path]:

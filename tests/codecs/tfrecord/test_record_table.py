@@ -13,7 +13,7 @@ from rlds2buf.codecs.tfrecord.frames import frame
 from rlds2buf.codecs.tfrecord.record_table import Walker
 from rlds2buf.core.records import Records
 from rlds2buf.errors import SourceFormatError
-from tests.codecs.tfrecord.test_example import VALUES, any_encoding
+from tests.codecs.tfrecord.encodings import VALUES, any_encoding
 from tests.formats.reverb.messages import example
 
 KEYS = ["", "a", "steps/b", "é"]

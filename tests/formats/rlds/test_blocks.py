@@ -13,14 +13,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from rlds2buf.codecs.tfrecord import record_table
-from rlds2buf.codecs.tfrecord.record_table import Walker
-from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
-from rlds2buf.errors import EpisodeError, SourceError
 from rlds2buf.formats.rlds.source import RldsDirSource
 from rlds2buf.io import record_blocks
-from tests.contracts.source import assert_same_episode
+from tests.formats.blocks import assert_same, found, one_by_one, until_error
 from tests.formats.reverb.messages import delimited, feature
 from tests.formats.rlds.folder import CORE, rlds, sequence, tensor
 
@@ -182,46 +178,6 @@ def written(folder: Path, records: list[bytes], shards: int) -> Path:
     return folder
 
 
-Found = tuple[list[Episode | EpisodeError], str]
-
-
-def found(source: RldsDirSource, *args: Any, **kwargs: Any) -> Found:
-    """What reading yields, split into episodes, and the error that ends it."""
-    items: list[Episode | EpisodeError] = []
-    try:
-        for item in source.read_batches(*args, **kwargs):
-            if isinstance(item, EpisodeBatch):
-                assert len(item) == 1 or item.num_steps <= kwargs.get("rows", item.num_steps)
-                items.extend(item)
-            else:
-                items.append(item)
-    except SourceError as error:
-        return items, f"{type(error).__name__}: {error}"
-    return items, ""
-
-
-def assert_same(one: Found, other: Found) -> None:
-    assert one[1] == other[1]
-    assert len(one[0]) == len(other[0])
-    for mine, theirs in zip(one[0], other[0], strict=True):
-        if isinstance(theirs, EpisodeError):
-            assert isinstance(mine, EpisodeError) and type(mine) is type(theirs)
-            assert vars(mine) == vars(theirs)
-            continue
-        assert isinstance(mine, Episode)
-        assert (mine.index, mine.source) == (theirs.index, theirs.source)
-        assert_same_episode(mine, theirs)
-        assert repr(mine.metadata) == repr(theirs.metadata)
-        assert [type(value) for value in mine.metadata.values()] == [type(value) for value in theirs.metadata.values()]
-
-
-def one_by_one(monkeypatch: pytest.MonkeyPatch, source: RldsDirSource, *args: Any, **kwargs: Any) -> Found:
-    with monkeypatch.context() as patch:
-        patch.setattr(Walker, "_waited", 0)
-        patch.setattr(record_table, "_SMALL", 1 << 40)
-        return found(source, *args, **kwargs)
-
-
 @settings(
     max_examples=60,
     deadline=None,
@@ -257,14 +213,7 @@ def test_blocks_hold_what_each_record_holds(
     monkeypatch.setattr(record_blocks, "_LEAST_STRETCH", data.draw(st.sampled_from([1, 5000, 1 << 16])))
     expected = one_by_one(monkeypatch, source, start, stop)
     assert_same(found(source, start, stop, rows=rows, bytes=data.draw(st.sampled_from([1, 20_000, 1 << 26]))), expected)
-    assert_same((list(_until_error(source, start, stop)), expected[1]), expected)
-
-
-def _until_error(source: RldsDirSource, start: int, stop: int | None) -> Any:
-    try:
-        yield from source.read(start, stop)
-    except SourceError:
-        return
+    assert_same((list(until_error(source, start, stop)), expected[1]), expected)
 
 
 def test_records_made_alike_are_read_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
