@@ -31,7 +31,8 @@ ON_INVALID = ("raise", "skip", "repair")
 FINAL_TRANSITION = ("drop", "keep")
 MAX_ISSUES = 20
 CHECKPOINT_SECONDS = 5.0
-BLOCK_ROWS = 1 << 14
+BLOCK_ROWS, BLOCK_BYTES = 1 << 14, 1 << 24
+"""Of a block; memory of that size is used again, where that of larger ones (from 32 MiB on) is mapped anew."""
 
 
 @dataclasses.dataclass
@@ -306,7 +307,7 @@ class _Conversion:
 
     def _blocks(self, progress: bool) -> Any:
         source = Tracked(self.source, "convert", enabled=progress, jobs=self.jobs)
-        return source.read_batches(self.report.read, rows=BLOCK_ROWS)
+        return source.read_batches(self.report.read, rows=BLOCK_ROWS, bytes=BLOCK_BYTES)
 
     def _go_on(self) -> None:
         counts = self.sink.resumed()
