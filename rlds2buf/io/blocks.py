@@ -12,7 +12,7 @@ from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 from rlds2buf.errors import EpisodeError, SourceError, SpecMismatch
 
-__all__ = ["alike", "blocks_of", "in_parts", "joined", "part_of", "row_bytes", "spans", "split"]
+__all__ = ["alike", "blocks_of", "in_parts", "joined", "part_of", "row_bytes", "runs", "spans", "split"]
 
 _T = TypeVar("_T")
 
@@ -117,6 +117,22 @@ def spans(ends: np.ndarray, start: int, stop: int | None, rows: int) -> Iterator
         upto = min(max(int(np.searchsorted(ends, before + rows, "right")), start + 1), stop)
         yield start, upto
         start = upto
+
+
+def runs(known: np.ndarray, lengths: np.ndarray, rows: int) -> Iterator[tuple[int, int]]:
+    """Neighbours that are known, of at most so many rows together, and neighbours that aren't.
+
+    Args:
+        known: ``[E] bool``.
+        lengths: ``[E] int64``, their rows.
+        rows: a longer episode is alone.
+
+    >>> list(runs(np.array([True, True, True, False, False]), np.array([3, 2, 9, 1, 1]), 6))
+    [(0, 2), (2, 3), (3, 5)]
+    """
+    for run in np.split(np.arange(len(known)), np.flatnonzero(np.diff(known)) + 1):
+        for start, stop in spans(np.cumsum(lengths[run]), 0, None, rows):
+            yield int(run[0]) + start, int(run[0]) + stop
 
 
 def part_of(item: EpisodeBatch | EpisodeError, number: int, start: int, stop: int | None) -> Any:

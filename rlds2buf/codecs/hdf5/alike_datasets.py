@@ -1,9 +1,9 @@
-"""A dataset that each of many episodes has, found for all of them without the HDF5 library."""
+"""Datasets that each of many episodes has, found for all of them without the HDF5 library."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from rlds2buf.codecs.hdf5.alike import Unfit, Window, walk
 from rlds2buf.codecs.hdf5.gathering import Gathering
 from rlds2buf.codecs.hdf5.reading import Hdf5File, as_numpy, is_dataset
 from rlds2buf.codecs.hdf5.rows import native_dtype
+from rlds2buf.core import nest
 
 __all__ = ["LEAST", "AlikeDatasets", "find_alike", "window_of"]
 
@@ -19,7 +20,8 @@ _WINDOW_BYTES = 1 << 25
 _MARGIN = 1 << 18
 """A dataset's structures lie behind its header; its values may be anywhere."""
 
-_MAX_MAKES = 4
+_MAX_MAKES = 16
+"""Small datasets lie in their headers, larger ones elsewhere, so that there are some."""
 
 LEAST = 4
 """Fewer episodes are read one by one."""
@@ -61,6 +63,11 @@ class AlikeDatasets:
         found = gathering.read(self.row_bytes, self.places[run], short)
         return found.view(self.stored).reshape(gathering.total, *self.shape).astype(self.dtype, copy=False)
 
+    def last(self, gathering: Gathering, run: slice) -> np.ndarray:
+        """``[E, ...]``: the last row of each of some episodes, which `gathering` has for one row each."""
+        last = dataclasses.replace(self, places=self.places + (self.rows - 1) * self.row_bytes)
+        return last.read(gathering, run)
+
 
 def window_of(file: Hdf5File, places: np.ndarray) -> tuple[Window, int]:
     """A run of the file's bytes with the first of some episodes in it.
@@ -86,45 +93,75 @@ def window_of(file: Hdf5File, places: np.ndarray) -> tuple[Window, int]:
 
 
 def find_alike(
-    file: Hdf5File, window: Window, places: np.ndarray, dataset: Callable[[int], Any]
-) -> AlikeDatasets | None:
-    """Find out about a dataset of each of E episodes; None if that is not possible of any.
+    file: Hdf5File, window: Window, places: np.ndarray, item: Callable[[int], Any], wanted: Sequence[str] = ()
+) -> dict[nest.Path, AlikeDatasets]:
+    """Find out about a dataset of each of E episodes, or about the datasets in a group of each.
 
     Args:
         file: the open file.
         window: where the headers are.
         places: ``[E] int64``, of the headers; -1 for those that are not there.
-        dataset: gives the one of an episode, as the library has it.
+        item: gives the dataset or group of an episode, as the library has it.
+        wanted: the members of groups.
+
+    Returns:
+        The datasets by their paths in the group, all of which an episode has that is known; nothing if none is.
 
     Raises:
         SourceFormatError: a dataset holds what is no column.
     """
-    found: AlikeDatasets | None = None
+    found: dict[nest.Path, AlikeDatasets] = {}
     left = np.flatnonzero((places >= 0) & window.holds(places, 16))
     for _ in range(_MAX_MAKES):
         if len(left) < LEAST:
             break
         leader, some = int(left[0]), left
         left = left[1:]
-        known = dataset(leader)
         try:
-            alike = walk(window, file.size, places[some], ())
+            alike = walk(window, file.size, places[some], [name.encode() for name in wanted])
         except Unfit:
             continue
-        leaf: Any = alike.tree
-        stored = known.dtype if is_dataset(known) else None
-        if stored is None or leaf.places is None or not as_numpy(known.id.get_type(), stored):
-            continue
-        if found is None:
-            none = np.zeros(len(places), np.int64)
-            found = AlikeDatasets(
-                stored, native_dtype(known), leaf.shape, leaf.rows is None, none > 0, none.copy(), none.copy()
-            )
-        if (found.stored, found.shape, found.is_value) == (stored, leaf.shape, leaf.rows is None):
+        made = _made(file, item(leader), alike.tree, len(places))
+        if made and (not found or _kinds(made) == _kinds(found)):
             mine = some[alike.fit]
-            found.known[mine] = True
-            found.places[mine] = leaf.places[alike.fit]
-            found.rows[mine] = 0 if leaf.rows is None else leaf.rows[alike.fit]
-            found.leaders.append(leader)
+            for path, leaf in nest.flatten(alike.tree):
+                own = (found or made)[_texts(path)]
+                own.known[mine] = True
+                own.places[mine] = leaf.places[alike.fit]
+                own.rows[mine] = 0 if leaf.rows is None else leaf.rows[alike.fit]
+                own.leaders.append(leader)
+            found = found or made
         left = some[~alike.fit]
     return found
+
+
+def _made(file: Hdf5File, item: Any, tree: Any, count: int) -> dict[nest.Path, AlikeDatasets]:
+    """What is found, of nobody yet; nothing if a dataset is not plain."""
+    made: dict[nest.Path, AlikeDatasets] = {}
+    if _has_empty(tree):
+        return made
+    for path, leaf in nest.flatten(tree):
+        dataset = file.get("/".join(_texts(path)), item) if path else item
+        if leaf.places is None or not is_dataset(dataset):
+            return {}
+        stored = dataset.dtype
+        if not as_numpy(dataset.id.get_type(), stored):
+            return {}
+        none = np.zeros(count, np.int64)
+        made[_texts(path)] = AlikeDatasets(
+            stored, native_dtype(dataset), leaf.shape, leaf.rows is None, none > 0, none, none.copy()
+        )
+    return made
+
+
+def _has_empty(tree: Any) -> bool:
+    """Whether there is an empty group, of which the datasets' paths don't tell."""
+    return isinstance(tree, dict) and (not tree or any(map(_has_empty, tree.values())))
+
+
+def _kinds(found: Mapping[nest.Path, AlikeDatasets]) -> Any:
+    return {path: (one.stored, one.shape, one.is_value) for path, one in found.items()}
+
+
+def _texts(path: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(name.decode("utf-8", "replace") for name in path)

@@ -420,9 +420,14 @@ class Hdf5File:
         made = self.root.id.get_create_plist()
         return bool(made.get_userblock() == 0 and made.get_sizes() == (8, 8))
 
-    def addresses(self, names: Iterable[str]) -> np.ndarray:
-        """``[N] int64``: where the headers of things at the top lie; -1 for those that are there by a link, or not."""
-        links = self.root.id.links
+    def addresses(self, names: Iterable[str], below: Any = None) -> np.ndarray:
+        """``[N] int64``: where the headers of things in a group lie; -1 for those that are there by a link, or not.
+
+        Args:
+            names: of them.
+            below: the group, which is in this file; None for the top.
+        """
+        links = (self.root if below is None else below).id.links
         out = []
         for name in names:
             try:

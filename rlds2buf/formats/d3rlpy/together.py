@@ -15,7 +15,7 @@ from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.same import is_same
 from rlds2buf.errors import EpisodeError, SourceError
-from rlds2buf.io.blocks import spans
+from rlds2buf.io.blocks import runs
 from rlds2buf.io.padding import FinalRows
 
 __all__ = ["COLUMNS", "Together"]
@@ -57,7 +57,7 @@ class Together:
             if held is None:
                 yield self._alone(begin)
                 continue
-            for first, upto in _runs(held.known, held.lengths, rows, bytes // max(1, held.row_bytes)):
+            for first, upto in runs(held.known, held.lengths, min(rows, bytes // max(1, held.row_bytes))):
                 if held.known[first]:
                     yield held.batch(first, upto)
                 else:
@@ -96,9 +96,9 @@ class Together:
         try:
             for name, own in zip(COLUMNS, places[:, :count], strict=True):
                 alike = find_alike(self._file, window, own, lambda i, name=name: self._file.get(names[name][i]))  # type: ignore[misc]
-                if alike is None:
+                if not alike:
                     break
-                found[name] = alike
+                found[name] = alike[()]
             held = _Window(self._file, window, found, start, self._source) if len(found) == len(COLUMNS) else None
             if held is not None and held.known.any() and self._is_proven(held):
                 return held
@@ -167,11 +167,3 @@ class _Window:
             index=self.start + first,
         )
         return EpisodeBatch(rows, final.starts, terminated if terminated.any() else None)
-
-
-def _runs(known: np.ndarray, lengths: np.ndarray, rows: int, most: int) -> Iterator[tuple[int, int]]:
-    """Neighbours that are known, of at most so many rows together, and those that aren't."""
-    for run in np.split(np.arange(len(known)), np.flatnonzero(np.diff(known)) + 1):
-        first = int(run[0])
-        for start, stop in spans(np.cumsum(lengths[run]), 0, None, min(rows, most)):
-            yield first + start, first + stop

@@ -13,13 +13,14 @@ from rlds2buf.core.episode import Episode
 from rlds2buf.errors import EmptyEpisode, SpecMismatch
 from rlds2buf.io.padding import padded
 
-__all__ = ["TERMINALS", "plain", "read_demo"]
+__all__ = ["FIELDS", "SIMULATOR", "TERMINALS", "plain", "read_demo"]
 
 TERMINALS: Final = ("last", "dones", "none")
 """What to take for the end of an environment; see RobomimicHdf5Source."""
 
-_FIELDS = ("obs", "next_obs", "actions", "rewards", "dones")
-_SIMULATOR = ("states",)
+FIELDS: Final = ("obs", "next_obs", "actions", "rewards", "dones")
+SIMULATOR: Final = ("states",)
+"""What belongs to the simulator, beside the model in the attributes."""
 
 
 def read_demo(file: Hdf5File, group: Any, *, terminals: str, states: bool, source: str, index: int) -> Episode:
@@ -62,7 +63,6 @@ def read_demo(file: Hdf5File, group: Any, *, terminals: str, states: bool, sourc
         is_last=is_last,
         is_terminal=is_terminal,
         extras=nest.map_structure(lambda column: padded(column, rows), extras),
-        metadata={key: value for key, value in plain(dict(group.attrs)).items() if states or key != "model_file"},
         source=source,
         index=index,
     )
@@ -128,7 +128,7 @@ class _Demo:
 
     def others(self, states: bool) -> list[str]:
         """The names of further datasets and groups with a row for each sample."""
-        skipped = _FIELDS if states else _FIELDS + _SIMULATOR
+        skipped = FIELDS if states else FIELDS + SIMULATOR
         return [key for key in self.group if key not in skipped and self._has_rows(key)]
 
     def _has_rows(self, name: str) -> bool:

@@ -15,11 +15,14 @@ from rlds2buf.codecs.hdf5.reading import Hdf5File, describe_value, is_group, ope
 from rlds2buf.core.arguments import choice
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, SourceFormatError
 from rlds2buf.files.fingerprint import fingerprint_files
 from rlds2buf.formats.robomimic.demonstration import TERMINALS, plain, read_demo
+from rlds2buf.formats.robomimic.together import Together
+from rlds2buf.io.blocks import blocks_of
 from rlds2buf.io.source import Source, spec_of_first
 from rlds2buf.io.splits import pieces_of_split
 
@@ -136,12 +139,22 @@ class RobomimicHdf5Source(Source):
     def num_steps(self) -> int:
         return sum(self._rows)
 
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
+    def read_batches(
+        self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
+    ) -> Iterator[EpisodeBatch | EpisodeError]:
         stop = len(self._demos) if stop is None else min(stop, len(self._demos))
+        terminals, states = self._options
         with self._open() as file:
-            for index in range(start, stop):
-                file.new_record()
-                yield self._episode(file, index)
+            together = Together(
+                file,
+                self._demos,
+                terminals=terminals,
+                states=states,
+                alone=functools.partial(self._episode, file),
+                facts=self._facts,
+                source=self.name,
+            )
+            yield from blocks_of(together.read(start, stop, rows, bytes), rows, bytes)
 
     def details(self) -> dict[str, Any]:
         attributes = {key: _short(value) for key, value in self._attributes.items()}
@@ -183,20 +196,26 @@ class RobomimicHdf5Source(Source):
 
     def _episode(self, file: Hdf5File, index: int) -> Episode | EpisodeError:
         terminals, states = self._options
-        demo = self._demos[index]
-        group = file.get(f"data/{demo}")
+        file.new_record()
+        group = file.get(f"data/{self._demos[index]}")
         if group is None:
-            raise SourceFormatError(f"{self.path}: data/{demo} is gone; did the file change?")
+            raise SourceFormatError(f"{self.path}: data/{self._demos[index]} is gone; did the file change?")
         try:
             episode = read_demo(file, group, terminals=terminals, states=states, source=self.name, index=index)
         except EpisodeError as error:
             return error
         except SourceFormatError as cause:
             raise cause.at(f"{self.name}, episode {index}") from cause
+        episode.metadata = self._facts(index, group)
+        return episode
+
+    def _facts(self, index: int, group: Any) -> dict[str, Any]:
+        """What is known of a demonstration, of whose group the attributes are."""
+        demo, (_, states) = self._demos[index], self._options
+        own = {key: value for key, value in plain(dict(group.attrs)).items() if states or key != "model_file"}
         mask = {key: demo in members for key, members in self._members.items()}
         told = {key: value for key, value in self._attributes.items() if key == "env_args"}
-        episode.metadata = {"demo": demo, **episode.metadata, **told, **({"mask": mask} if mask else {})}
-        return episode
+        return {"demo": demo, **own, **told, **({"mask": mask} if mask else {})}
 
     @functools.cached_property
     def _members(self) -> dict[str, frozenset[str]]:
