@@ -81,12 +81,8 @@ def fill_checksums(frames: bytearray, edges: np.ndarray) -> None:
         edges: ``[E + 1] int64``, where each begins, and where the last one ends.
     """
     footers = edges[1:] - FOOTER_BYTES
-    with memoryview(frames) as whole:
-        pairs = zip((edges[:-1] + HEADER_BYTES).tolist(), footers.tolist(), strict=True)
-        masked = _masked(np.array([crc32c.crc32c(whole[start:stop]) for start, stop in pairs], np.uint32))
-        np.frombuffer(whole, np.uint8)[footers[:, None] + np.arange(FOOTER_BYTES)] = (
-            masked.astype("<u4").view(np.uint8).reshape(-1, FOOTER_BYTES)
-        )
+    crcs = _record_crcs(frames, edges[:-1] + HEADER_BYTES, footers).astype("<u4").view(np.uint8)
+    np.frombuffer(frames, np.uint8)[footers[:, None] + np.arange(FOOTER_BYTES)] = crcs.reshape(-1, FOOTER_BYTES)
 
 
 def read_records(path: str | os.PathLike[str], start: int = 0, *, check_data: bool = True) -> Iterator[bytes]:
@@ -234,9 +230,7 @@ class FrameReader:
         count = _first_false(_masked(_crcs_of_lengths(data, begins)) == _words(data, begins + 8))
         if self._check_data:
             begins, ends = begins[:count] + HEADER_BYTES, ends[:count] - FOOTER_BYTES
-            view = memoryview(data)
-            crcs = [crc32c.crc32c(view[a:b]) for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
-            count = _first_false(_masked(np.array(crcs, np.uint32)) == _words(data, ends))
+            count = _first_false(_record_crcs(data, begins, ends) == _words(data, ends))
         return count
 
     def _length(self, header: bytes) -> int:
@@ -293,6 +287,13 @@ def _crcs_of_lengths(data: bytes, places: np.ndarray) -> np.ndarray:
     changes, crc = _length_crcs()
     found = np.frombuffer(data, np.uint8)[places + np.arange(8)[:, None]]
     return np.bitwise_xor.reduce(changes[np.arange(8)[:, None], found], axis=0) ^ np.uint32(crc)
+
+
+def _record_crcs(data: bytes | bytearray, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """``[n] uint32``, the masked checksums of stretches of some bytes."""
+    view = memoryview(data)
+    crcs = [crc32c.crc32c(view[a:b]) for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
+    return _masked(np.array(crcs, np.uint32))
 
 
 def _words(data: bytes, places: np.ndarray) -> np.ndarray:
