@@ -22,6 +22,7 @@ JSON: whole numbers from 2**63 on, and floats  floats; no numbers
 from __future__ import annotations
 
 import functools
+import json as json_text
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
@@ -267,6 +268,12 @@ def _inner_names(kind: Any) -> set[str]:
         return set()
     fields = [kind.field(i) for i in range(kind.num_fields)]
     return {field.name for field in fields}.union(*(_inner_names(field.type) for field in fields))
+
+
+def has_whole_number(key: str, data: bytes) -> bool:
+    """Whether a key in JSON has a whole number somewhere."""
+    name = re.escape(json_text.dumps(key)[1:-1].encode())
+    return re.search(rb'"' + name + rb'"\s*:\s*-?\d+\s*[,}]', data) is not None
 
 
 def _objects(data: bytes) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -10,7 +10,14 @@ import numpy as np
 from rlds2buf.formats.step_log.column_map import FIELD_NAMES
 from rlds2buf.formats.step_log.json_values import Misfit, column_of, columns_of
 
-__all__ = ["FOLLOWING", "episode_columns", "looks_like_an_episode"]
+__all__ = [
+    "FOLLOWING",
+    "episode_columns",
+    "flat_values",
+    "is_flag_name",
+    "looks_like_an_episode",
+    "reference_names",
+]
 
 FOLLOWING: Final = "[1:]"
 """Ends the name of a column moved one row up, for a list with one entry more than there are steps."""
@@ -37,7 +44,7 @@ def looks_like_an_episode(value: Mapping[str, Any], given: Mapping[str, Any]) ->
         return True
     names = [name for field in _SINGLE for name in FIELD_NAMES[field]]
     names += [name for field in _SINGLE if isinstance(name := given.get(field), str)]
-    flat = _flat(value)
+    flat = flat_values(value)
     return any(isinstance(flat.get(name), list) for name in names)
 
 
@@ -54,7 +61,7 @@ def episode_columns(value: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], di
         if not isinstance(value[_STEPS][0], Mapping):
             raise Misfit(0, _STEPS, "should hold objects")
         return columns_of(value[_STEPS]), notes
-    flat = _flat(value)
+    flat = flat_values(value)
     lists = {name: child for name, child in flat.items() if isinstance(child, list)}
     steps = _length(lists)
     columns: dict[str, np.ndarray] = {}
@@ -75,9 +82,14 @@ def episode_columns(value: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], di
     return columns, notes
 
 
+def reference_names(lists: Collection[str]) -> list[str]:
+    """The lists whose length is T, the first of them foremost: the reward, flags, the action."""
+    return [name for field in (*_SINGLE, "action") for name in FIELD_NAMES[field] if name in lists]
+
+
 def _length(lists: Mapping[str, list[Any]]) -> int:
     """T: the entries of the reward or a flag, else the fewest."""
-    names = [name for field in (*_SINGLE, "action") for name in FIELD_NAMES[field] if name in lists]
+    names = reference_names(lists)
     steps = len(lists[names[0]]) if names else min((len(child) for child in lists.values()), default=0)
     if not steps:
         raise Misfit(0, names[0] if names else "the line", "has no steps")
@@ -85,16 +97,22 @@ def _length(lists: Mapping[str, list[Any]]) -> int:
 
 
 def _is_flag(name: str, value: Any) -> bool:
-    return value in (0, 1) and any(name in FIELD_NAMES[field] for field in _FLAGS)
+    return value in (0, 1) and is_flag_name(name)
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
+def is_flag_name(name: str) -> bool:
+    """Whether a single value of that name is the flag of an episode's last step."""
+    return any(name in FIELD_NAMES[field] for field in _FLAGS)
+
+
+def flat_values(value: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
+    """An object's values by ``outer/inner``."""
     if depth > _DEPTH:
         raise Misfit(0, prefix, "objects nest too deep")
     found: dict[str, Any] = {}
     for key, child in value.items():
         if isinstance(child, Mapping):
-            found.update(_flat(child, f"{prefix}{key}/", depth + 1))
+            found.update(flat_values(child, f"{prefix}{key}/", depth + 1))
         else:
             found[prefix + key] = child
     return found

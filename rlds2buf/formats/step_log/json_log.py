@@ -17,7 +17,7 @@ from rlds2buf.errors import SourceFormatError
 from rlds2buf.formats.step_log.ahead import ahead
 from rlds2buf.formats.step_log.column_map import tells_ends
 from rlds2buf.formats.step_log.held import Held
-from rlds2buf.formats.step_log.json_columns import LineReader
+from rlds2buf.formats.step_log.json_columns import EpisodeReader, LineReader, Lines, StepReader
 from rlds2buf.formats.step_log.json_episodes import FOLLOWING, episode_columns, looks_like_an_episode
 from rlds2buf.formats.step_log.json_values import Misfit, columns_of, common
 from rlds2buf.formats.step_log.source import StepLogSource
@@ -28,7 +28,7 @@ __all__ = ["JsonTable", "StepLogJsonSource"]
 
 SUFFIXES: Final = (".jsonl", ".ndjson")
 LAYOUTS: Final = ("steps", "episodes")
-_SAMPLE: Final = 64
+_SAMPLE: Final = 32
 
 
 class StepLogJsonSource(StepLogSource):
@@ -169,48 +169,60 @@ class JsonTable(Table):
             borders += self._take_up(number, block, self._by_pyarrow(block), not borders)
             if self._reader is not None:
                 break
-        for (block, reader), columns in ahead(_by_reader, ((block, self._reader) for block in blocks)):
+        for (block, reader), found in ahead(_by_reader, ((block, self._reader) for block in blocks)):
             if reader is not self._told_reader():
-                columns = self._by_pyarrow(block)
-            borders += self._take_up(number, block, columns, not borders)
+                found = self._by_pyarrow(block)
+            borders += self._take_up(number, block, found, not borders)
         return borders
 
-    def _take_up(
-        self, number: int, block: TextBlock, columns: dict[str, np.ndarray] | None, is_first: bool
-    ) -> list[int]:
+    def _take_up(self, number: int, block: TextBlock, found: Lines | None, is_first: bool) -> list[int]:
         """Add the lines of a file's next block, as read by pyarrow or still to be read; where something begins anew."""
         file, before = self.files[number], self.count
-        line = block.line
-        parts = [] if columns is None else [columns]
-        if columns is None:
-            lines = self._values(block)
-            if not lines:
+        if found is None:
+            found = self._by_python(block, file)
+            if found is None:
                 return []
-            line = lines[0][0]
-            parts = self._scanned(lines, file) if self._episodes else [self._steps(lines, file)]
+        else:
+            self._merge(found.columns, file, block.line)
+        count = len(next(iter(found.columns.values())))
+        self.count += count
+        self.notes += found.notes
+        self._held.add(len(self._marks), found.columns)
+        self._marks.append(Mark(number, block.offset, block.stop, before, count, block.line))
+        if found.steps is None:
+            return [before] if is_first else []
+        return [int(start) for start in before + np.cumsum(found.steps) - found.steps]
+
+    def _by_python(self, block: TextBlock, file: Path) -> Lines | None:
+        """A block's lines by Python's json module, their types taken up; None where all are blank."""
+        lines = self._values(block)
+        if not lines:
+            return None
         if not self._episodes:
-            self._merge(parts[0], file, line)
-        lengths = np.array([len(next(iter(part.values()))) for part in parts])
-        self.count += int(lengths.sum())
-        self._held.add(len(self._marks), parts[0] if len(parts) == 1 else _joined(parts))
-        self._marks.append(Mark(number, block.offset, block.stop, before, self.count - before, block.line))
-        if self._episodes:
-            return [int(start) for start in before + np.cumsum(lengths) - lengths]
-        return [before] if is_first else []
+            columns = self._steps(lines, file)
+            self._merge(columns, file, lines[0][0])
+            return Lines(columns)
+        parts, notes = [], []
+        for line, value in lines:
+            columns, own = self._episode(line, value, file)
+            self._merge(columns, file, line)
+            parts.append(columns)
+            notes.append(own)
+        return Lines(_joined(parts), np.array([len(next(iter(part.values()))) for part in parts]), notes)
 
     def _parts(self, block: TextBlock, file: Path) -> list[dict[str, np.ndarray]]:
         """The columns of a block that was read before; of each of its lines, where these are episodes."""
-        columns = self._by_pyarrow(block)
-        if columns is not None:
-            return [columns]
+        found = self._by_pyarrow(block)
+        if found is not None:
+            return [found.columns]
         lines = self._values(block)
         if self._episodes:
             return [self._episode(line, value, file)[0] for line, value in lines]
         return [self._steps(lines, file)] if lines else []
 
-    def _by_pyarrow(self, block: TextBlock) -> dict[str, np.ndarray] | None:
-        """The columns of a block of steps; None if Python has to read them."""
-        if not self._by_arrow or self._episodes:
+    def _by_pyarrow(self, block: TextBlock) -> Lines | None:
+        """A block's lines by pyarrow; None if Python has to read them."""
+        if not self._by_arrow:
             return None
         if self._reader is None:
             self._reader = self._first_reader(block)
@@ -224,16 +236,20 @@ class JsonTable(Table):
         return self._reader
 
     def _first_reader(self, block: TextBlock) -> LineReader | None:
-        """A reader of lines as the first ones are; None if they are episodes, or something is wrong with them."""
+        """A reader of lines as the first ones are; None if something is wrong with them."""
         some = b"\n".join(block.data.split(b"\n", _SAMPLE)[:_SAMPLE])
+        known = self._specs
         try:
-            lines = self._values(TextBlock(block.file, some, block.offset, block.offset + len(some), block.line))
-            if not lines or self._episodes:
+            self._specs = dict(known)
+            sample = TextBlock(block.file, some, block.offset, block.offset + len(some), block.line)
+            if self._by_python(sample, block.file) is None:
                 return None
-            columns = self._steps(lines, block.file)
+            reader = EpisodeReader if self._episodes else StepReader
+            return reader(self._values(sample)[0][1], known or self._specs)
         except SourceFormatError:
             return None
-        return LineReader(lines[0][1], self._specs or _specs(columns))
+        finally:
+            self._specs = known
 
     def _steps(self, lines: list[tuple[int, Any]], file: Path) -> dict[str, np.ndarray]:
         try:
@@ -247,16 +263,6 @@ class JsonTable(Table):
     def _episode(self, line: int, value: Any, file: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         with _placed(file, line):
             return episode_columns(value)
-
-    def _scanned(self, lines: list[tuple[int, Any]], file: Path) -> list[dict[str, np.ndarray]]:
-        """Take up lines that are episodes; the columns of each."""
-        parts = []
-        for line, value in lines:
-            columns, notes = self._episode(line, value, file)
-            self._merge(columns, file, line)
-            self.notes.append(notes)
-            parts.append(columns)
-        return parts
 
     def _merge(self, columns: dict[str, np.ndarray], file: Path, line: int) -> None:
         """Widen the columns' specs by those of a block."""
@@ -284,7 +290,7 @@ class JsonTable(Table):
         return column.astype(spec.dtype, copy=False)
 
 
-def _by_reader(one: tuple[TextBlock, LineReader | None]) -> dict[str, np.ndarray] | None:
+def _by_reader(one: tuple[TextBlock, LineReader | None]) -> Lines | None:
     block, reader = one
     return None if reader is None else reader.read(block.data)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,8 +133,9 @@ def told(kind: type[Any], path: Path, arrow_bytes: int, held_bytes: int) -> Any:
             columns = _columns(table, names)
         except SourceFormatError as error:
             return str(error)
-    facts = table.columns, table.count, table.borders.tolist(), table.unfit, table.oddities, table.notes
-    return repr(facts), [table.place(row) for row in range(table.count)], columns
+    facts = table.columns, table.count, table.borders.tolist(), table.unfit, table.oddities
+    notes = [sorted(map(repr, note.items())) for note in table.notes]
+    return notes, repr(facts), [table.place(row) for row in range(table.count)], columns
 
 
 def _columns(table: Table, names: list[str]) -> dict[str, Any]:
@@ -299,3 +301,84 @@ def test_json_that_pyarrow_reads_otherwise(path: Path, odd: str, held_bytes: int
         text = end.join([STEP] * 9 + [odd] + [STEP] * 3)
         for block in (300, 1 << 20):
             assert_same(JsonTable, path, text, block, held_bytes)
+
+
+EPISODE = (
+    '{"obs": [[0.5, 1], [2, 3], [4, 5]], "rewards": [1, 0.5], "terminated": true, "task": "a", "n": 1, "x": 0.5, '
+    '"info": {"k": 2, "names": ["u", "v"]}}'
+)
+PLAIN = [
+    EPISODE,
+    EPISODE.replace("[1, 0.5]", "[1, 2]").replace("true", "false"),
+    EPISODE.replace("[[0.5, 1], [2, 3], [4, 5]]", "[[0.5, 1], [2, 3], [4, 5], [6, 7]]")
+    .replace("[1, 0.5]", "[0, 0, 0.5]")
+    .replace('["u", "v"]', '["u", "v", "w"]'),
+    EPISODE.replace('"x": 0.5', '"x": 21.0').replace('"a"', '"\u00e9 1"'),
+    json.dumps(dict(reversed(json.loads(EPISODE).items()))),
+]
+OTHER = [
+    EPISODE.replace('"rewards"', '"reward"'),
+    EPISODE.replace("[2, 3], [4, 5]", "[2, 3]"),
+    EPISODE.replace("[4, 5]", "[4, 5], [6, 7]"),
+    EPISODE.replace("[4, 5]", "[4]"),
+    EPISODE.replace("[4, 5]", "[4, null]"),
+    EPISODE.replace("[4, 5]", "[4, -0]"),
+    EPISODE.replace("[4, 5]", "4"),
+    EPISODE.replace("[[0.5, 1], [2, 3], [4, 5]]", "[]"),
+    EPISODE.replace("[1, 0.5]", "[]"),
+    EPISODE.replace("[1, 0.5]", "[true, false]"),
+    EPISODE.replace("[1, 0.5]", "3"),
+    EPISODE.replace("true", "1"),
+    EPISODE.replace("true", "2"),
+    EPISODE.replace("true", "0.0"),
+    EPISODE.replace("true", "null"),
+    EPISODE.replace("true", "[0, 1]"),
+    EPISODE.replace('"x": 0.5', '"x": 21'),
+    EPISODE.replace('"x": 0.5', '"x": null'),
+    EPISODE.replace('"x": 0.5', '"x": -0'),
+    EPISODE.replace('"n": 1', '"n": 1.0'),
+    EPISODE.replace('"n": 1', '"n": null'),
+    EPISODE.replace('"n": 1', '"n": [1, 2]'),
+    EPISODE.replace('"n": 1, ', ""),
+    EPISODE.replace('"a"', "null"),
+    EPISODE.replace('["u", "v"]', "null"),
+    EPISODE.replace('["u", "v"]', '["u", 1]'),
+    EPISODE.replace('["u", "v"]', '["u"]'),
+    EPISODE.replace('"k": 2', '"k": {}'),
+    EPISODE.replace("[[0.5, 1], [2, 3], [4, 5]]", "[[0.5, 1]]").replace("[1, 0.5]", "[]").replace('["u", "v"]', "[]"),
+    '{"steps": [{"obs": [0.5, 1], "rewards": 1}], "n": 1}',
+    "{}",
+    "",
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    lines=st.lists(st.sampled_from(PLAIN * 12 + OTHER), max_size=12),
+    block=st.sampled_from([300, 1 << 20]),
+    held_bytes=HELD,
+)
+def test_episodes(path: Path, lines: list[str], block: int, held_bytes: int) -> None:
+    assert_same(JsonTable, path, "\n".join(lines), block, held_bytes)
+
+
+@pytest.mark.parametrize("odd", OTHER)
+def test_episodes_that_pyarrow_reads_otherwise(path: Path, odd: str) -> None:
+    whole = [line.replace("true", "1").replace("false", "0") for line in PLAIN]
+    for lines in ([EPISODE] * 4 + [odd] + [EPISODE] * 2, [*PLAIN[:4], odd], [odd] * 4 + PLAIN[:1], [*whole, odd]):
+        for block in (300, 1 << 20):
+            assert_same(JsonTable, path, "\n".join(lines), block, 1 << 20)
+
+
+def test_episodes_are_read_by_pyarrow(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the first few, which tell the types."""
+    read: list[int] = []
+    by_python = JsonTable._by_python
+    monkeypatch.setattr(
+        JsonTable, "_by_python", lambda table, block, file: read.append(1) or by_python(table, block, file)
+    )
+    monkeypatch.setattr(text_blocks, "ARROW_BYTES", 0)
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 1000)
+    path.write_text("\n".join(PLAIN[:4] * 20))
+    table = JsonTable(path)
+    assert table.count == 180 and len(table.notes) == 80 and len(read) == 1
