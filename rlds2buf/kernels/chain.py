@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rlds2buf.core.row_flags import BREAK, CODE, LINKED, TERMINATED
 from rlds2buf.kernels.compiled import compiled
 
 __all__ = ["finish", "walk"]
 
 
-@compiled
+def walk_numpy(flags: np.ndarray, links: np.ndarray, starts: np.ndarray, out: np.ndarray, steps: np.ndarray) -> None:
+    """:func:`walk`, all chains a step at a time."""
+    steps[:] = 1
+    going, here = np.arange(len(starts)), starts.copy()
+    for count in range(out.shape[1]):
+        out[:, count] = here
+        if not len(going) or count == out.shape[1] - 1:
+            out[:, count:] = here[:, None]
+            return
+        slot = here[going]
+        flag = flags[slot]
+        following = slot + 1
+        following[following == len(flags)] = 0
+        linked = (flag & LINKED) != 0
+        if len(links):
+            following[linked] = links[slot[linked]]
+        goes_on = ((flag & (CODE | BREAK)) == 0) & ((flags[following] & CODE) != CODE)
+        going = going[goes_on]
+        here[going] = following[goes_on]
+        steps[going] += 1
+
+
+def finish_numpy(
+    flags: np.ndarray, discount: np.ndarray, gamma: float, steps: np.ndarray, bootstrap: np.ndarray
+) -> None:
+    """:func:`finish`."""
+    flags &= CODE
+    discount[flags == TERMINATED] = 0
+    steps[:] = 1
+    bootstrap[:] = np.multiply(discount, gamma, dtype=np.float64)
+
+
+@compiled(twin=walk_numpy)
 def walk(flags, links, starts, out, steps):  # type: ignore[no-untyped-def]
     """Follow each chain for up to T rows, stopping at an end, a break, before a row that left, and at T.
 
@@ -47,7 +81,7 @@ def walk(flags, links, starts, out, steps):  # type: ignore[no-untyped-def]
             out[i, k] = slot
 
 
-@compiled
+@compiled(twin=finish_numpy)
 def finish(flags, discount, gamma, steps, bootstrap):  # type: ignore[no-untyped-def]
     """Turn gathered one-step data into what a batch says of them.
 

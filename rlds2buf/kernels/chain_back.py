@@ -2,13 +2,58 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rlds2buf.core.row_flags import BREAK, CODE, LINKED
 from rlds2buf.kernels.compiled import compiled
 
 __all__ = ["note_links", "walk_back"]
 
 
-@compiled
+def walk_back_numpy(
+    flags: np.ndarray,
+    links: np.ndarray,
+    back: np.ndarray,
+    oldest: int,
+    starts: np.ndarray,
+    out: np.ndarray,
+    steps: np.ndarray,
+) -> None:
+    """:func:`walk_back`, all starts a step at a time."""
+    limit = out.shape[1]
+    out[:] = starts[:, None]
+    steps[:] = 0
+    going, slot = np.arange(len(starts)), starts
+    for count in range(1, limit + 1):
+        slot = _before_numpy(flags, links, back, oldest, slot)
+        going, slot = going[slot >= 0], slot[slot >= 0]
+        if not len(going):
+            return
+        out[going, limit - count] = slot
+        steps[going] = count
+
+
+def _before_numpy(flags: np.ndarray, links: np.ndarray, back: np.ndarray, oldest: int, slots: np.ndarray) -> np.ndarray:
+    """The slots of the rows that go on to these, or -1."""
+    capacity = len(flags)
+    age = (slots - oldest) % capacity
+    before = (slots - 1) % capacity
+    found = np.where((age == 0) | ((flags[before] & (CODE | BREAK | LINKED)) != 0), -1, before)
+    if len(back):
+        before = back[slots]
+        flag = flags[before]
+        leads = ((before - oldest) % capacity < age) & ((flag & LINKED) != 0) & ((flag & (CODE | BREAK)) == 0)
+        found = np.where(leads & (links[before] == slots), before, found)
+    return found
+
+
+def note_links_numpy(flags: np.ndarray, links: np.ndarray, slots: np.ndarray, back: np.ndarray) -> None:
+    """:func:`note_links`."""
+    linked = slots[(flags[slots] & (LINKED | BREAK)) == LINKED]
+    back[links[linked]] = linked
+
+
+@compiled(twin=walk_back_numpy)
 def walk_back(flags, links, back, oldest, starts, out, steps):  # type: ignore[no-untyped-def]
     """Go up to B rows back from each start, stopping at the start of its episode and at the oldest row.
 
@@ -60,7 +105,7 @@ def _before(flags, links, back, oldest, slot):  # type: ignore[no-untyped-def]
     return before
 
 
-@compiled
+@compiled(twin=note_links_numpy)
 def note_links(flags, links, slots, back):  # type: ignore[no-untyped-def]
     """Enter the linked ones of some rows as what comes before the rows that their links lead to.
 

@@ -9,6 +9,10 @@ dtype and nesting.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from rlds2buf.kernels.compiled import compiled
 from rlds2buf.kernels.memory import copy_bytes
 
@@ -22,7 +26,39 @@ ALIGN = 64
 """Where parts of a batch start: a cache line, and what other frameworks want of memory that they borrow."""
 
 
-@compiled
+class _Memory:
+    """Rows of bytes at an address, as numpy takes them; whoever gives the address keeps them."""
+
+    def __init__(self, address: int, rows: int, size: int) -> None:
+        self.__array_interface__ = {"data": (address, True), "shape": (rows,), "typestr": f"|V{size}", "version": 3}
+
+
+def gather_rows_numpy(
+    addresses: np.ndarray,
+    row_bytes: np.ndarray,
+    choice: np.ndarray,
+    slots: np.ndarray,
+    last: np.ndarray,
+    capacity: int,
+    out: np.ndarray,
+    offsets: np.ndarray,
+) -> int:
+    """:func:`gather_rows`, by one ``take`` a column."""
+    skip = -out.ctypes.data % ALIGN
+    rows: dict[int, Any] = {AT_SLOT: slots, AT_LAST: last}
+    columns = zip(addresses.tolist(), row_bytes.tolist(), choice.tolist(), (offsets + skip).tolist(), strict=True)
+    for address, size, which, start in columns:
+        if which not in rows:
+            behind = (slots if which == BEHIND_SLOT else last) + 1
+            behind[behind == capacity] = 0
+            rows[which] = behind
+        if size and len(slots):
+            target = out[start : start + size * len(slots)].view(f"V{size}")
+            np.asarray(_Memory(address, capacity, size)).take(rows[which], out=target, mode="clip")
+    return skip
+
+
+@compiled(twin=gather_rows_numpy)
 def gather_rows(addresses, row_bytes, choice, slots, last, capacity, out, offsets):  # type: ignore[no-untyped-def]
     """Copy one row of every column for every item of a batch.
 

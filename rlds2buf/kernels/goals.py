@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
-from rlds2buf.core.row_flags import TERMINATED
+import numpy as np
+
+from rlds2buf.core.row_flags import CONTINUE, TERMINATED
 from rlds2buf.kernels.compiled import compiled
 
-__all__ = ["judge", "put"]
+__all__ = ["judge", "judge_numpy", "put"]
 
 
-@compiled
+def put_numpy(first: np.ndarray, second: np.ndarray, start: int, values: np.ndarray, chosen: np.ndarray) -> None:
+    """:func:`put`."""
+    columns = slice(start, start + values.shape[1])
+    first[chosen, columns] = second[chosen, columns] = values[chosen]
+
+
+def judge_numpy(
+    chosen: np.ndarray,
+    rewards: np.ndarray,
+    met: np.ndarray,
+    gamma: float,
+    reward: np.ndarray,
+    is_done: np.ndarray,
+    discount: np.ndarray,
+    bootstrap: np.ndarray,
+) -> None:
+    """Write what becomes of transitions with new goals.
+
+    Args:
+        chosen: ``[B] bool``, which have one.
+        rewards: ``[B]``, theirs now.
+        met: ``[B] bool``, whether it is met.
+        gamma: discount per step.
+        reward, is_done, discount, bootstrap: ``[B]``, what is written to.
+    """
+    np.copyto(reward, rewards, where=chosen)
+    ends = chosen & met
+    goes_on = chosen & ~met & (is_done == TERMINATED)
+    for column, at_end, further in ((is_done, TERMINATED, CONTINUE), (discount, 0, 1), (bootstrap, 0, gamma)):
+        column[ends] = at_end
+        column[goes_on] = further
+
+
+@compiled(twin=put_numpy)
 def put(first, second, start, values, chosen):  # type: ignore[no-untyped-def]
     """Copy rows of `values` ``[B, n]`` into two arrays ``[B, m]`` from column `start` on, where ``chosen [B] bool``."""
     for i in range(chosen.shape[0]):
@@ -18,9 +53,9 @@ def put(first, second, start, values, chosen):  # type: ignore[no-untyped-def]
                 second[i, start + j] = values[i, j]
 
 
-@compiled
+@compiled(twin=judge_numpy)
 def judge(chosen, rewards, met, gamma, reward, is_done, discount, bootstrap):  # type: ignore[no-untyped-def]
-    """Write rewards and ends; :func:`rlds2buf.views.hindsight.judge_numpy` says how."""
+    """Write rewards and ends; :func:`judge_numpy` says how."""
     for i in range(chosen.shape[0]):
         if not chosen[i]:
             continue

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from rlds2buf.kernels.compiled import Instruction
 
 __all__ = ["copy_bytes"]
 
 
-@intrinsic
+@Instruction
 def copy_bytes(typingctx, target, source, size):  # type: ignore[no-untyped-def]  # numba's own typing protocol
     """C's ``memcpy`` between integer addresses; where the size is known to the compiler, plain moves."""
+    from numba.core import cgutils, types
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         pointer = context.get_value_type(types.voidptr)

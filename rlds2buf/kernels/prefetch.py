@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from rlds2buf.kernels.compiled import Instruction
 
 __all__ = ["prefetch"]
 
 
-@intrinsic
+@Instruction
 def prefetch(typingctx, address):  # type: ignore[no-untyped-def]
     """Ask for the cache line at an integer address, without waiting for it."""
+    from llvmlite import ir
+    from numba.core import cgutils, types
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())

@@ -2,16 +2,73 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from rlds2buf.kernels.compiled import compiled
 from rlds2buf.kernels.prefetch import prefetch
-from rlds2buf.kernels.sum_tree import descend, refresh, sum_before
+from rlds2buf.kernels.sum_tree import (
+    descend,
+    descend_numpy,
+    refresh,
+    refresh_numpy,
+    sum_before,
+    sum_before_numpy,
+)
 
 __all__ = ["draw_prioritized", "update_priorities"]
 
 
-@compiled
+def draw_prioritized_numpy(
+    nodes: np.ndarray,
+    offsets: np.ndarray,
+    first: int,
+    priority: np.ndarray,
+    uniforms: np.ndarray,
+    count: int,
+    beta: float,
+    least: float,
+    slots: np.ndarray,
+    facts: np.ndarray,
+) -> None:
+    """:func:`draw_prioritized`."""
+    total = float(nodes[-1])
+    if len(uniforms):
+        targets = uniforms * total + sum_before_numpy(nodes, offsets, first)
+        targets[targets >= total] -= total
+        np.minimum(targets, np.nextafter(total, 0.0), out=targets)
+        descend_numpy(nodes, offsets, targets, slots)
+    leaves = nodes[slots]
+    smallest = least or leaves.min(initial=np.inf)
+    facts[0] = leaves / total
+    facts[1] = priority[slots]
+    facts[2] = _powers(smallest / leaves, beta)
+
+
+def update_priorities_numpy(
+    nodes: np.ndarray,
+    offsets: np.ndarray,
+    priority: np.ndarray,
+    slots: np.ndarray,
+    values: np.ndarray,
+    alpha: float,
+    eps: float,
+) -> float:
+    """:func:`update_priorities`."""
+    raw = values + eps
+    priority[slots] = raw
+    nodes[slots] = _powers(raw, alpha)
+    refresh_numpy(nodes, offsets, slots)
+    return float(raw.max(initial=0.0))
+
+
+def _powers(values: np.ndarray, exponent: float) -> list[float]:
+    """By C's ``pow``, as compiled code has them: numpy's own may differ in the last bit."""
+    return [math.pow(value, exponent) for value in values.tolist()]
+
+
+@compiled(twin=draw_prioritized_numpy)
 def draw_prioritized(nodes, offsets, first, priority, uniforms, count, beta, least, slots, facts):  # type: ignore[no-untyped-def]
     """Draw leaves and say what their importance is.
 
@@ -53,7 +110,7 @@ def draw_prioritized(nodes, offsets, first, priority, uniforms, count, beta, lea
         facts[1, i] = priority[slots[i]]
 
 
-@compiled
+@compiled(twin=update_priorities_numpy)
 def update_priorities(nodes, offsets, priority, slots, values, alpha, eps):  # type: ignore[no-untyped-def]
     """Set raw priorities to ``values + eps`` and the tree accordingly; returns the largest set.
 

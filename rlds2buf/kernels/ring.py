@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rlds2buf.kernels.compiled import compiled
 
 __all__ = ["draw_uniform", "keys_of"]
 
 
-@compiled
+def draw_uniform_numpy(
+    ring: np.ndarray, head: int, count: int, uniforms: np.ndarray, slots: np.ndarray, facts: np.ndarray
+) -> None:
+    """:func:`draw_uniform`."""
+    position = head + np.minimum((uniforms * count).astype(np.int64), count - 1)
+    position[position >= len(ring)] -= len(ring)
+    slots[:] = ring[position]
+    facts[0], facts[1:] = 1.0 / count, 1.0
+
+
+def keys_of_numpy(slots: np.ndarray, capacity: int, oldest_slot: int, oldest_key: int, keys: np.ndarray) -> None:
+    """:func:`keys_of`."""
+    age = slots - oldest_slot
+    age[age < 0] += capacity
+    keys[:] = oldest_key + age
+
+
+@compiled(twin=draw_uniform_numpy)
 def draw_uniform(ring, head, count, uniforms, slots, facts):  # type: ignore[no-untyped-def]
     """Fill `slots` with the ring's entries at uniform positions.
 
@@ -29,7 +48,7 @@ def draw_uniform(ring, head, count, uniforms, slots, facts):  # type: ignore[no-
         facts[2, i] = 1.0
 
 
-@compiled
+@compiled(twin=keys_of_numpy)
 def keys_of(slots, capacity, oldest_slot, oldest_key, keys):  # type: ignore[no-untyped-def]
     """Fill `keys` ``[B] uint64`` with those of rows in a ring, whose oldest row and key are given."""
     for i in range(slots.shape[0]):

@@ -8,6 +8,8 @@ look-up serves both.
 
 from __future__ import annotations
 
+import numpy as np
+
 from rlds2buf.core.row_flags import BREAK, CODE, FINAL_ROW, LINKED, OWN_NEXT
 from rlds2buf.kernels.compiled import compiled
 
@@ -28,7 +30,27 @@ def _lacks_next(flags, slot):  # type: ignore[no-untyped-def]
     return flags[following] & CODE == FINAL_ROW and flags[following] & BREAK != 0
 
 
-@compiled
+def scan_runs_numpy(flags: np.ndarray, slot: int, start: int, stop: int, first: int, runs: np.ndarray) -> int:
+    """:func:`scan_runs`."""
+    keys = np.arange(start, stop)
+    slots = (slot + np.arange(stop - start)) % max(len(flags), 1)
+    here = flags[slots]
+    is_step = (here & CODE) != FINAL_ROW
+    keys, slots, here = keys[is_step], slots[is_step], here[is_step]
+    ends = np.flatnonzero(((here & (CODE | BREAK)) != 0) | (keys == stop - 1))
+    if runs.shape[1] and len(ends):
+        begins = np.append(0, ends[:-1] + 1)
+        runs[0] = keys[begins]
+        runs[1] = keys[ends]
+        after = flags[(slots[ends] + 1) % len(flags)]
+        lacks = ((here[ends] & OWN_NEXT) == 0) & ((after & CODE) == FINAL_ROW) & ((after & BREAK) != 0)
+        runs[2] = keys[ends] - lacks
+        if first >= 0:
+            runs[0, 0] = first
+    return len(ends)
+
+
+@compiled(twin=scan_runs_numpy)
 def scan_runs(flags, slot, start, stop, first, runs):  # type: ignore[no-untyped-def]
     """Find the runs of rows that are followed, if at all, by the next row.
 
@@ -110,7 +132,46 @@ def chain_rows(flags, links, slots, place, members, runs):  # type: ignore[no-un
     return count
 
 
-@compiled
+def pick_rows_numpy(
+    slots: np.ndarray,
+    capacity: int,
+    oldest_slot: int,
+    oldest_key: int,
+    place: np.ndarray,
+    members: np.ndarray,
+    position: int,
+    runs: np.ndarray,
+    uniforms: np.ndarray,
+    ratio: float,
+    strategy: int,
+    least: int,
+    out: np.ndarray,
+) -> None:
+    """:func:`pick_rows`."""
+    age = slots - oldest_slot
+    age[age < 0] += capacity
+    at = place[slots] if len(place) else oldest_key + age
+    run = np.searchsorted(runs[0], at, side="right") - 1
+    last = runs[2, run]
+    out[0], out[1], out[2] = slots, 0, last - at + 1
+    some = np.flatnonzero((uniforms[0] < ratio) & (at <= last))
+    at, run, last = at[some], run[some], last[some]
+    first = last
+    if strategy == FUTURE:
+        first = np.minimum(at + least, last)
+    elif strategy == EPISODE:
+        first = np.maximum(runs[0, run], oldest_key)
+        if len(place):
+            begins = zip(runs[0, run].tolist(), at.tolist(), strict=True)
+            held = [b + np.searchsorted(members[b - position : a - position], oldest_key) for b, a in begins]
+            first = np.array(held, np.int64)
+    pick = first + np.minimum((uniforms[1, some] * (last - first + 1)).astype(np.int64), last - first)
+    to = oldest_slot + (members[pick - position] if len(place) else pick) - oldest_key
+    out[0, some] = np.where(to >= capacity, to - capacity, to)
+    out[1, some] = 1
+
+
+@compiled(twin=pick_rows_numpy)
 def pick_rows(  # type: ignore[no-untyped-def]
     slots, capacity, oldest_slot, oldest_key, place, members, position, runs, uniforms, ratio, strategy, least, out
 ):

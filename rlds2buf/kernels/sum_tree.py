@@ -17,9 +17,63 @@ from rlds2buf.kernels.prefetch import prefetch
 __all__ = ["FANOUT", "SumTree", "descend", "refresh", "refresh_least", "sum_before", "write_leaves"]
 
 FANOUT = 16
+_FAMILY = np.arange(FANOUT)
 
 
-@compiled
+def refresh_numpy(nodes: np.ndarray, offsets: np.ndarray, indices: np.ndarray) -> None:
+    """:func:`refresh`; the sums run from the first child to the last, as there."""
+    for level in range(len(offsets) - 1):
+        indices = _parents(indices)
+        families = nodes[int(offsets[level]) + indices[:, None] * FANOUT + _FAMILY]
+        nodes[offsets[level + 1] + indices] = families.cumsum(axis=1)[:, -1]
+
+
+def refresh_least_numpy(nodes: np.ndarray, offsets: np.ndarray, indices: np.ndarray) -> None:
+    """:func:`refresh_least`."""
+    for level in range(len(offsets) - 1):
+        indices = _parents(indices)
+        nodes[offsets[level + 1] + indices] = nodes[int(offsets[level]) + indices[:, None] * FANOUT + _FAMILY].min(1)
+
+
+def _parents(indices: np.ndarray) -> np.ndarray:
+    parents = indices // FANOUT
+    return parents[np.append(True, parents[1:] != parents[:-1])] if len(parents) else parents
+
+
+def write_leaves_numpy(nodes: np.ndarray, offsets: np.ndarray, indices: np.ndarray, values: np.ndarray) -> None:
+    """:func:`write_leaves`."""
+    nodes[indices] = values
+    refresh_numpy(nodes, offsets, indices)
+
+
+def descend_numpy(nodes: np.ndarray, offsets: np.ndarray, targets: np.ndarray, out: np.ndarray) -> None:
+    """:func:`descend`."""
+    out[:] = 0
+    for level in range(len(offsets) - 2, -1, -1):
+        families = nodes[int(offsets[level]) + out[:, None] * FANOUT + _FAMILY]
+        reached = families.cumsum(axis=1)
+        chosen = (targets[:, None] >= reached).sum(axis=1)
+        passed = np.where(chosen > 0, reached[np.arange(len(out)), np.minimum(chosen, FANOUT) - 1], 0.0)
+        beyond = np.flatnonzero(chosen == FANOUT)
+        for i in beyond.tolist():
+            chosen[i] = np.flatnonzero(families[i] > 0.0)[-1:].sum()
+            passed[i] = targets[i]
+        targets -= passed
+        out[:] = out * FANOUT + chosen
+
+
+def sum_before_numpy(nodes: np.ndarray, offsets: np.ndarray, index: int) -> float:
+    """:func:`sum_before`."""
+    total = 0.0
+    for offset in offsets[:-1].tolist():
+        first = index // FANOUT * FANOUT
+        for value in nodes[offset + first : offset + index].tolist():
+            total += value
+        index //= FANOUT
+    return total
+
+
+@compiled(twin=refresh_numpy)
 def refresh(nodes, offsets, indices):  # type: ignore[no-untyped-def]
     """Recompute all ancestors of the leaves ``indices [K] int64``, level by level.
 
@@ -44,7 +98,7 @@ def refresh(nodes, offsets, indices):  # type: ignore[no-untyped-def]
             nodes[here + parent] = total
 
 
-@compiled
+@compiled(twin=refresh_least_numpy)
 def refresh_least(nodes, offsets, indices):  # type: ignore[no-untyped-def]
     """As :func:`refresh`, with the smallest child in place of the sum."""
     shift = 1
@@ -64,7 +118,7 @@ def refresh_least(nodes, offsets, indices):  # type: ignore[no-untyped-def]
             nodes[here + parent] = least
 
 
-@compiled
+@compiled(twin=write_leaves_numpy)
 def write_leaves(nodes, offsets, indices, values):  # type: ignore[no-untyped-def]
     """Set leaves, the last of repeated indices winning, and their ancestors."""
     for i in range(indices.shape[0]):
@@ -72,7 +126,7 @@ def write_leaves(nodes, offsets, indices, values):  # type: ignore[no-untyped-de
     refresh(nodes, offsets, indices)
 
 
-@compiled
+@compiled(twin=descend_numpy)
 def descend(nodes, offsets, targets, out):  # type: ignore[no-untyped-def]
     """Find for each target the leaf whose cumulative interval holds it.
 
@@ -120,7 +174,7 @@ def _last_positive(nodes, start):  # type: ignore[no-untyped-def]
     return 0
 
 
-@compiled
+@compiled(twin=sum_before_numpy)
 def sum_before(nodes, offsets, index):  # type: ignore[no-untyped-def]
     """The sum of the leaves in front of leaf `index`."""
     total = 0.0

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from rlds2buf.core import nest
 from rlds2buf.core.arguments import choice
-from rlds2buf.core.row_flags import CONTINUE, TERMINATED
 from rlds2buf.core.sample import Transition
+from rlds2buf.kernels.goals import judge_numpy
 from rlds2buf.views.goals import Goal, GoalMap, resolve_goals
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "check_strategy",
     "draw_picks",
     "evaluate",
-    "judge_numpy",
     "one_by_one",
     "put_goals",
     "relabel",
@@ -180,33 +179,6 @@ def evaluate(batch: Transition, reward_fn: BatchFn, done_fn: BatchFn) -> tuple[n
         rewards = rewards.astype(dtype)
     met = _result(done_fn(*arguments), size, "done_fn")
     return rewards, met if met.dtype == np.bool_ else met != 0
-
-
-def judge_numpy(
-    chosen: np.ndarray,
-    rewards: np.ndarray,
-    met: np.ndarray,
-    gamma: float,
-    reward: np.ndarray,
-    is_done: np.ndarray,
-    discount: np.ndarray,
-    bootstrap: np.ndarray,
-) -> None:
-    """Write what becomes of transitions with new goals.
-
-    Args:
-        chosen: ``[B] bool``, which have one.
-        rewards: ``[B]``, theirs now.
-        met: ``[B] bool``, whether it is met.
-        gamma: discount per step.
-        reward, is_done, discount, bootstrap: ``[B]``, what is written to.
-    """
-    np.copyto(reward, rewards, where=chosen)
-    ends = chosen & met
-    goes_on = chosen & ~met & (is_done == TERMINATED)
-    for column, at_end, further in ((is_done, TERMINATED, CONTINUE), (discount, 0, 1), (bootstrap, 0, gamma)):
-        column[ends] = at_end
-        column[goes_on] = further
 
 
 def one_by_one(function: Callable[..., Any], name: str) -> BatchFn:

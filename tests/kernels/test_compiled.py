@@ -19,8 +19,9 @@ from tests.data import ROOT, absent
 _AS_USER = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
 _DISCOUNT = """
 import numpy as np
-from rlds2buf.kernels.returns import discounted as kernel
+from rlds2buf.kernels.returns import discounted
 from rlds2buf.returns import discounted_return
+kernel = discounted.compile()
 assert discounted_return(np.array([1.0, 2.0]), gamma=0.5).tolist() == [2.0, 2.0]
 print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()), kernel.stats.cache_path)
 """

@@ -19,7 +19,7 @@ from rlds2buf.core.row_flags import CONTINUE, TERMINATED
 from rlds2buf.core.sample import Transition
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import NotEnoughItems
-from rlds2buf.kernels.goals import judge, put
+from rlds2buf.kernels.goals import judge, judge_numpy, put
 from rlds2buf.kernels.runs import EPISODE, FINAL, FUTURE
 from rlds2buf.views.goals import Goal, GoalMap, resolve_goals
 from rlds2buf.views.hindsight import (
@@ -27,7 +27,6 @@ from rlds2buf.views.hindsight import (
     check_strategy,
     draw_picks,
     evaluate,
-    judge_numpy,
     one_by_one,
     put_goals,
     relabel,
