@@ -7,6 +7,7 @@ start until the table holds every item.  Slow peers get fewer steps, since a rat
 
 push            rlds2buf.push, validation included
 prebuilt        the same bytes, made before the clock starts: the server's own limit
+push short, prebuilt short           the same for episodes of 20 steps
 TF-Agents       push_rlds_to_reverb with a ReverbAddTrajectoryObserver
 TrajectoryWriter, StructuredWriter   dm-reverb's own, as its documentation uses them
 
@@ -38,36 +39,43 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import rlds2buf
 from rlds2buf.io.source import Source
 
-ROWS = 1000
+ROWS, SHORT = 1000, 20
+BLOCK = 16  # episodes of ROWS in a block
 BARS = {"TF-Agents": 50.0, "TrajectoryWriter": 8.0, "StructuredWriter": 3.0}
 
 
 class Episodes(Source):
-    """Made as they are read, so that they take no memory."""
+    """Made as they are read, so that they take no memory.
+
+    Args:
+        steps: about how many, of whole blocks.
+        rows: steps of an episode.
+    """
 
     format: ClassVar[str] = "synthetic"
     name = "synthetic"
 
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._made = [self._make(number) for number in range(4)]
-
-    def _make(self, number: int) -> rlds2buf.Episode:
-        rng = np.random.default_rng(number)
-        edge = np.arange(ROWS)
-        return rlds2buf.Episode(
-            observation=rng.standard_normal((ROWS, 17), np.float32),
-            action=rng.standard_normal((ROWS, 6), np.float32),
-            reward=rng.standard_normal(ROWS, np.float32),
-            discount=np.ones(ROWS, np.float32),
+    def __init__(self, steps: int, rows: int = ROWS) -> None:
+        self.rows = rows
+        self.count = max(1, steps // rows)
+        rng = np.random.default_rng(0)
+        size = BLOCK * ROWS // rows
+        edge = np.arange(size * rows) % rows
+        self._starts = np.arange(size) * rows
+        self._block = rlds2buf.Episode(
+            observation=rng.standard_normal((len(edge), 17), np.float32),
+            action=rng.standard_normal((len(edge), 6), np.float32),
+            reward=rng.standard_normal(len(edge), np.float32),
+            discount=np.ones(len(edge), np.float32),
             is_first=edge == 0,
-            is_last=edge == ROWS - 1,
-            is_terminal=np.zeros(ROWS, np.bool_),
+            is_last=edge == rows - 1,
+            is_terminal=np.zeros(len(edge), np.bool_),
+            source=self.name,
         )
 
     @property
     def spec(self) -> Any:
-        return rlds2buf.spec_of(self._made[0])
+        return rlds2buf.spec_of(self._block)
 
     @property
     def num_episodes(self) -> int:
@@ -75,16 +83,18 @@ class Episodes(Source):
 
     @property
     def num_steps(self) -> int:
-        return self.count * ROWS
+        return self.count * self.rows
 
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
-        for index in range(start, self.count if stop is None else min(stop, self.count)):
+    def read_batches(self, start: int = 0, stop: int | None = None, **size: int) -> Iterator[Any]:
+        stop = self.count if stop is None else min(stop, self.count)
+        for index in range(start, stop, len(self._starts)):
             # Copied, as a reader would have to.
-            made = self._made[index % len(self._made)]
-            yield made.replace(observation=made.observation.copy(), index=index, source=self.name)
+            rows = self._block.replace(observation=self._block.observation.copy(), index=index)
+            batch = rlds2buf.EpisodeBatch(rows, self._starts)
+            yield batch.take(slice(0, stop - index))
 
     def fingerprint(self) -> str:
-        return f"synthetic {self.count}"
+        return f"synthetic {self.count} of {self.rows}"
 
 
 def table_server(port: int, folder: str | None) -> None:
@@ -137,18 +147,18 @@ class Bench:
             time.sleep(0.0005)
         return items
 
-    def push(self, episodes: int, table: str = "replay") -> Callable[[], int]:
-        source = Episodes(episodes)
+    def push(self, steps: int, table: str = "replay", rows: int = ROWS) -> Callable[[], int]:
+        source = Episodes(steps, rows)
         return lambda: rlds2buf.push(source, self.address, table).items
 
-    def prebuilt(self, episodes: int) -> Callable[[], int]:
+    def prebuilt(self, steps: int, rows: int = ROWS) -> Callable[[], int]:
         from rlds2buf.formats.reverb.item_keys import KeyMaker
         from rlds2buf.formats.reverb.patterns.trajectories import TrajectoryPattern
         from rlds2buf.formats.reverb.protocol.insert_stream import InsertStream
         from rlds2buf.formats.reverb.protocol.item_encoder import ItemEncoder
         from rlds2buf.formats.reverb.request_builder import RequestBuilder
 
-        source, pattern = Episodes(episodes), TrajectoryPattern()
+        source, pattern = Episodes(steps, rows), TrajectoryPattern()
         requests: list[Any] = []
         encoder = ItemEncoder("replay", pattern.columns(source.spec), max_chunk_length=16)
         builder = RequestBuilder(encoder, 16, send=requests.append, mark=lambda marks: None)
@@ -177,7 +187,7 @@ class Bench:
 
     def tf_agents(self, episodes: int, table: str = "replay") -> Callable[[], int]:
         steps = [
-            {name: getattr(one, name) for name in self.util.get_rlds_step_features()} for one in Episodes(episodes)
+            {name: getattr(one, name) for name in self.util.get_rlds_step_features()} for one in Episodes(episodes * ROWS)
         ]
         data = self.tf.data.Dataset.from_tensor_slices(
             {"steps": [self.tf.data.Dataset.from_tensor_slices(episode) for episode in steps]}
@@ -196,7 +206,7 @@ class Bench:
     def frames(self, episodes: int) -> list[list[dict[str, Any]]]:
         """Per episode, its frames as a writer is given them, one at a time."""
         out = []
-        for one in Episodes(episodes):
+        for one in Episodes(episodes * ROWS):
             pairs = rlds2buf.step_pairs(one)._asdict()
             pairs.pop("policy_info")
             out.append([{name: column[t] for name, column in pairs.items()} for t in range(ROWS)])
@@ -260,8 +270,10 @@ def rate(run: Callable[[], int]) -> float:
 def bench_filling(bench: Bench, steps: int, rounds: int) -> dict[str, float]:
     episodes = steps // ROWS
     runs = {
-        "push": bench.push(episodes),
-        "prebuilt": bench.prebuilt(episodes),
+        "push": bench.push(steps),
+        "prebuilt": bench.prebuilt(steps),
+        "push short": bench.push(steps, rows=SHORT),
+        "prebuilt short": bench.prebuilt(steps, rows=SHORT),
         "TF-Agents": bench.tf_agents(max(1, episodes // 50)),
         "TrajectoryWriter": bench.trajectory_writer(max(1, episodes // 10)),
         "StructuredWriter": bench.structured_writer(max(1, episodes // 5)),
@@ -277,7 +289,7 @@ def bench_filling(bench: Bench, steps: int, rounds: int) -> dict[str, float]:
 def bench_sampling(bench: Bench, steps: int, rounds: int) -> dict[str, float]:
     """Both tables hold the same items."""
     episodes = max(1, steps // 10 // ROWS)
-    for fill in (bench.push(episodes, "ours"), bench.tf_agents(episodes, "theirs")):
+    for fill in (bench.push(episodes * ROWS, "ours"), bench.tf_agents(episodes, "theirs")):
         fill()
     runs = {"push": bench.sample("ours", steps), "TF-Agents": bench.sample("theirs", steps)}
     rates: dict[str, list[float]] = {name: [] for name in runs}
@@ -291,7 +303,7 @@ def bench_checkpoint(steps: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "seed")
         start = time.perf_counter()
-        items = rlds2buf.write_checkpoint(Episodes(steps // ROWS), path, "replay").items
+        items = rlds2buf.write_checkpoint(Episodes(steps), path, "replay").items
         written = time.perf_counter() - start
         with server(path) as (_, loaded):
             pass
@@ -311,7 +323,7 @@ def bench_memory(address: str, steps: int) -> dict[str, float]:
 
 
 def measure(address: str, steps: int) -> None:
-    rlds2buf.push(Episodes(steps // ROWS), address, "replay")
+    rlds2buf.push(Episodes(steps), address, "replay")
     with open("/proc/self/status") as status:  # getrusage's peak is inherited from the parent
         print(next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM:")))
 
@@ -346,12 +358,16 @@ def main() -> None:
     ratios = {
         **times,
         "share of the server's limit": filling["push"] / filling["prebuilt"],
+        "the same, short episodes": filling["push short"] / filling["prebuilt short"],
+        "short episodes against long": filling["push short"] / filling["push"],
         "sampling against TF-Agents": sampling["push"] / sampling["TF-Agents"],
         "memory at 8x against 1x": memory["8x"] / memory["1x"],
     }
     bars = {
         **{f"x {name}": f"at least {least:g}" for name, least in BARS.items()},
         "share of the server's limit": "at least 0.7",
+        "the same, short episodes": "at least 0.8",
+        "short episodes against long": "at least 0.6",
         "sampling against TF-Agents": "at least 1",
         "memory at 8x against 1x": "at most 1.2",
     }
