@@ -187,7 +187,8 @@ class Bench:
 
     def tf_agents(self, episodes: int, table: str = "replay") -> Callable[[], int]:
         steps = [
-            {name: getattr(one, name) for name in self.util.get_rlds_step_features()} for one in Episodes(episodes * ROWS)
+            {name: getattr(one, name) for name in self.util.get_rlds_step_features()}
+            for one in Episodes(episodes * ROWS)
         ]
         data = self.tf.data.Dataset.from_tensor_slices(
             {"steps": [self.tf.data.Dataset.from_tensor_slices(episode) for episode in steps]}

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.errors import EpisodeError, FilteredOut
 from rlds2buf.io.source import Source
-from rlds2buf.transform.facts import episode_return
+from rlds2buf.transform.facts import episode_returns
 
 __all__ = ["Summary", "summarize"]
 
@@ -75,18 +76,18 @@ def summarize(source: Source) -> Summary:
     ends = Counter(terminated=0, truncated=0, open=0)
     errors: list[EpisodeError] = []
     filtered: Counter[str] = Counter()
-    for item in source.read():
-        if isinstance(item, FilteredOut):
+    for item in source.read_batches():
+        if isinstance(item, EpisodeBatch):
+            lengths += item.lengths.tolist()
+            terminated, last = item.rows.is_terminal[item.ends], item.rows.is_last[item.ends]
+            ended, cut = int(np.count_nonzero(terminated)), int(np.count_nonzero(last & ~terminated))
+            ends.update(terminated=ended, truncated=cut, open=len(item) - ended - cut)
+            totals = episode_returns(item)
+            returns += [] if totals is None else totals.tolist()
+        elif isinstance(item, FilteredOut):
             filtered[str(item.rule)] += 1
-            continue
-        if isinstance(item, EpisodeError):
+        else:
             errors.append(item)
-            continue
-        lengths.append(item.num_steps)
-        ends[item.end] += 1
-        total = episode_return(item)
-        if total is not None:
-            returns.append(total)
     spec = source.spec
     return Summary(
         source=source.name,

@@ -133,7 +133,7 @@ def count_items(source: Source, pattern: Pattern) -> int:
         if known is not None:
             return known
     pattern.reset()
-    total = sum(len(pattern.lay(episode).numbers) for episode in source)
+    total = sum(len(pattern.lay(batch).numbers) for batch in source.batches())
     pattern.reset()
     return total
 
