@@ -25,7 +25,7 @@ from rlds2buf.core.records import Records
 from rlds2buf.errors import EpisodeError, SourceError, SourceFormatError
 from rlds2buf.io.blocks import blocks_of
 
-__all__ = ["Block", "Part", "Place", "RecordBlocks", "RecordReader", "derived_flags"]
+__all__ = ["Block", "Part", "Place", "RecordBlocks", "RecordReader", "derived_flags", "pieces"]
 
 _LEAST_STRETCH, _MOST_STRETCH = 1 << 16, 1 << 23
 """Bytes: smaller ones cost calls, larger ones fresh memory."""
@@ -261,7 +261,7 @@ class RecordBlocks(abc.ABC, Generic[_W]):
         lengths = np.where(table.odd, -1, self.lengths(table, stretch.records.sizes[which]))
         self._stretch_bytes = self._next_size(stretch.records, lengths)
         first = 0
-        for stop in _pieces(lengths, self._limit):
+        for stop in pieces(lengths, self._limit):
             part = which[first:stop]
             done = count if stop == len(which) else int(part[-1]) + 1
             if lengths[first] < 0:
@@ -321,7 +321,7 @@ class RecordBlocks(abc.ABC, Generic[_W]):
                 yield stretch.file, item
 
 
-def _pieces(lengths: np.ndarray, limit: int) -> list[int]:
+def pieces(lengths: np.ndarray, limit: int) -> list[int]:
     """Where pieces of at most so many rows end; records of length -1 are in pieces of their own."""
     is_odd = lengths < 0
     borders = np.flatnonzero(np.diff(is_odd)) + 1

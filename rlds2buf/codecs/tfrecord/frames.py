@@ -160,8 +160,10 @@ class FrameReader:
             self._file.close()
             raise
 
-    def take(self, size: int = STRETCH_BYTES, most: int | None = None) -> Records:
-        """The next records: about `size` bytes, at least one record and at most so many; none at the file's end.
+    def take(self, size: int = STRETCH_BYTES, most: int | None = None, *, least: int = 1) -> Records:
+        """The next records: about `size` bytes, at most so many, and fewer than `least` only where there are no more.
+
+        They are none at the file's end.
 
         Raises:
             SourceFormatError: the next record is damaged or cut short; those before it have been given.
@@ -170,6 +172,9 @@ class FrameReader:
         while data := self._read(size):
             edges = _frames_in(data, most)
             sound = self._sound(data, edges)
+            if 0 < sound < least and sound == len(edges) - 1 and len(data) == size and self._goes_on(data[edges[-1] :]):
+                size *= 2
+                continue
             if sound:
                 records = Records(data, np.array(edges[: sound + 1]))
                 self._at += edges[sound]
@@ -232,6 +237,17 @@ class FrameReader:
             begins, ends = begins[:count] + HEADER_BYTES, ends[:count] - FOOTER_BYTES
             count = _first_false(_record_crcs(data, begins, ends) == _words(data, ends))
         return count
+
+    def _goes_on(self, data: bytes) -> bool:
+        """Whether a frame that begins so, and is not whole, may be sound."""
+        if len(data) < HEADER_BYTES:
+            return True
+        length, crc = _LENGTH_CRC.unpack_from(data)
+        try:
+            self._check_length(length)
+        except SourceFormatError:
+            return False
+        return bool(crc == masked_crc(data[:8]))
 
     def _length(self, header: bytes) -> int:
         """What a frame's header says.

@@ -7,6 +7,7 @@ made otherwise are `odd`, and for that module.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -88,6 +89,22 @@ class RecordTable:
     def take(self, start: int, stop: int) -> RecordTable:
         """That of some records."""
         return RecordTable(self._frames, self._keys, self._table[:, :, start:stop], self.odd[start:stop])
+
+    def pick(self, which: np.ndarray) -> RecordTable:
+        """That of the records of these numbers."""
+        return RecordTable(self._frames, self._keys, np.take(self._table, which, axis=2), self.odd[which])
+
+    def differs_from_before(self, k: int) -> np.ndarray:
+        """``[n - 1] bool``: whether a record's list is, byte for byte, another than that of the record before it.
+
+        Raises:
+            SourceFormatError: a record has no such feature.
+        """
+        if (self._forms(k) == self._kernels.MISSING).any():
+            raise SourceFormatError(f"a record has no {self._keys[k]!r}")
+        spans = zip(*self._table[[self._kernels.BEGIN, self._kernels.STOP], k].tolist(), strict=True)
+        lists = [self._frames[begin:stop] for begin, stop in spans]
+        return np.array([one != other for one, other in itertools.pairwise(lists)], np.bool_)
 
     def counts(self, k: int) -> np.ndarray:
         """``[n] int64``, how many values each record has."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +24,7 @@ from rlds2buf.formats.tf_example.episode import field_tree, whole_episode
 from rlds2buf.formats.tf_example.feature_map import METADATA, ExampleSpec, FieldFeature
 from rlds2buf.io.record_blocks import Block, Place, RecordBlocks, derived_flags
 
-__all__ = ["ColumnReader", "EpisodeBlocks", "parsed"]
+__all__ = ["ColumnReader", "EpisodeBlocks", "as_batch", "fact_columns", "parsed"]
 
 _BYTES_PER_VALUE: Final = 8
 _STRING: Final = np.dtype(object)
@@ -155,23 +155,8 @@ class EpisodeBlocks(RecordBlocks[None]):
 
     def batch(self, block: Block, work: None) -> EpisodeBatch:
         columns = {column.field.path: column.read(block.table, self._budget) for column in self._columns}
-        starts = block.starts
-        ends = starts + block.lengths - 1
-        discount, terminal = columns.get(("discount",)), columns.get(("is_terminal",))
-        if self._spec.terminal_discount and terminal is None and discount is not None:
-            terminal = columns["is_terminal",] = np.zeros(len(discount), np.bool_)
-            terminal[ends] = discount[ends] == 0
-        for path in columns:
-            if path[0] in self._spec.shift:
-                columns[path] = _moved_up(columns[path], ends, repeat=path[0] == "discount")
-        derived = [name for name in FLAG_FIELDS if (name,) not in columns]
-        tree = field_tree(columns)
-        known: dict[str, Any] = {name: tree.pop(name) for name in STEP_FIELDS if name in tree}
-        known.update(derived_flags(derived, starts, int(block.lengths.sum())))
-        rows = Episode(**known, extras=tree, source=block.file, index=int(block.numbers[0]))
-        facts = field_tree({field.path[1:]: self._values(field, k, block.table) for field, k in self._facts})
-        metadata = FactColumns(facts, len(starts)) if facts else None
-        return EpisodeBatch(rows, starts, index=block.numbers, metadata=metadata, derived=derived)
+        facts = fact_columns(self._facts, block.table, self._budget)
+        return as_batch(self._spec, columns, block.starts, block.file, block.numbers, facts)
 
     def one(self, record: bytes, place: Place, done: Any) -> Episode | EpisodeError:
         features = parsed(self._parser, record, place.file, place.number)
@@ -183,13 +168,64 @@ class EpisodeBlocks(RecordBlocks[None]):
         except SourceFormatError as cause:
             raise cause.at(f"{place.file}: record {place.number} (episode {place.episode})") from cause
 
-    def _values(self, field: FieldFeature, k: int, table: RecordTable) -> list[Any]:
-        """A fact of each record, as plain Python values where they are single."""
-        column = ColumnReader(field, k, encoded=False)
-        if not field.shape and field.encoding == "none" and (column.lengths(table) == 1).all():
-            return list(column.read(table, self._budget).tolist())
-        found = [read_whole(field, table.record(i, [k])) for i in range(len(table))]
-        return [value.item() if isinstance(value, np.generic) else value for value in found]
+
+def as_batch(
+    spec: ExampleSpec,
+    columns: dict[tuple[str, ...], np.ndarray],
+    starts: np.ndarray,
+    file: str,
+    numbers: np.ndarray,
+    facts: FactColumns | None,
+) -> EpisodeBatch:
+    """Episodes of these columns, flags and shifts as the spec says.
+
+    Args:
+        columns: of all rows, by their paths.
+        starts: ``[E]``, each episode's first row.
+        file: that they are of.
+        numbers: ``[E]``, the number of each.
+        facts: about each.
+
+    Raises:
+        EpisodeError: the columns differ in length, or a flag is no flag.
+    """
+    count = len(next(iter(columns.values())))
+    ends = np.append(starts[1:], count) - 1
+    discount, terminal = columns.get(("discount",)), columns.get(("is_terminal",))
+    if spec.terminal_discount and terminal is None and discount is not None:
+        terminal = columns["is_terminal",] = np.zeros(len(discount), np.bool_)
+        terminal[ends] = discount[ends] == 0
+    for path in columns:
+        if path[0] in spec.shift:
+            columns[path] = _moved_up(columns[path], ends, repeat=path[0] == "discount")
+    derived = [name for name in FLAG_FIELDS if (name,) not in columns]
+    tree = field_tree(columns)
+    known: dict[str, Any] = {name: tree.pop(name) for name in STEP_FIELDS if name in tree}
+    known.update(derived_flags(derived, starts, count))
+    rows = Episode(**known, extras=tree, source=file, index=int(numbers[0]))
+    return EpisodeBatch(rows, starts, index=numbers, metadata=facts, derived=derived)
+
+
+def fact_columns(fields: Sequence[tuple[FieldFeature, int]], table: RecordTable, budget: Budget) -> FactColumns | None:
+    """What is known of each record's episode; None if nothing is.
+
+    Args:
+        fields: with the number of their feature in the table.
+
+    Raises:
+        SourceFormatError: a record has not one of them.
+    """
+    facts = field_tree({field.path[1:]: _values(field, k, table, budget) for field, k in fields})
+    return FactColumns(facts, len(table)) if facts else None
+
+
+def _values(field: FieldFeature, k: int, table: RecordTable, budget: Budget) -> list[Any]:
+    """A fact of each record, as plain Python values where they are single."""
+    column = ColumnReader(field, k, encoded=False)
+    if not field.shape and field.encoding == "none" and (column.lengths(table) == 1).all():
+        return list(column.read(table, budget).tolist())
+    found = [read_whole(field, table.record(i, [k])) for i in range(len(table))]
+    return [value.item() if isinstance(value, np.generic) else value for value in found]
 
 
 def _moved_up(column: np.ndarray, ends: np.ndarray, *, repeat: bool) -> np.ndarray:

@@ -17,7 +17,7 @@ from rlds2buf.errors import EpisodeError, SourceFormatError
 from rlds2buf.formats.tf_example.columns import read_rows, read_steps, read_whole
 from rlds2buf.formats.tf_example.feature_map import METADATA, NEXT, ExampleSpec, FieldFeature
 
-__all__ = ["StepCutter", "field_tree", "whole_episode"]
+__all__ = ["StepCutter", "field_tree", "nothing_like", "whole_episode"]
 
 Record = Mapping[str, Feature]
 
@@ -98,6 +98,11 @@ class StepCutter:
         self._waiting: list[Record] = []
         self._ended = False  # the last one waiting is the last of its episode
         self._last_id: Any = None
+
+    @property
+    def num_waiting(self) -> int:
+        """How many of them belong to no episode that has been given."""
+        return len(self._waiting)
 
     def add(self, records: Sequence[Record]) -> Iterator[Episode | EpisodeError]:
         """Take records; yield the episodes that are complete.
@@ -237,13 +242,14 @@ def _with_final_row(columns: dict[tuple[str, ...], np.ndarray]) -> dict[tuple[st
             after = (NEXT, *path[1:])
             out[path] = np.concatenate([column, columns[after][-1:]])
         else:
-            out[path] = np.concatenate([column, _nothing_like(column, path[0])])
+            out[path] = np.concatenate([column, nothing_like(column, path[0])])
     out["is_first",] = np.arange(count + 1) == 0
     out["is_last",] = np.arange(count + 1) == count
     return out
 
 
-def _nothing_like(column: np.ndarray, name: str) -> np.ndarray:
+def nothing_like(column: np.ndarray, name: str) -> np.ndarray:
+    """``[1, ...]``: what stands in a final row, where a field has nothing to say."""
     if name == "discount":  # the last one, so that a terminal end is still told by it
         return column[-1:]
     if column.dtype == object:

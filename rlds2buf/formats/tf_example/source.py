@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import glob
 import hashlib
-import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,6 @@ from rlds2buf.codecs.tfrecord.frames import FrameReader, count_records
 from rlds2buf.codecs.tfrecord.gzip_frames import GzipFrameReader, is_gzip
 from rlds2buf.core.arguments import choice
 from rlds2buf.core.budget import BUDGET, Budget
-from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.fields import STEP_FIELDS
 from rlds2buf.core.spec import StepSpec
@@ -28,9 +26,9 @@ from rlds2buf.errors import EpisodeError, SourceError, SourceFormatError, Source
 from rlds2buf.files.fingerprint import fingerprint_files
 from rlds2buf.formats.tf_example.blocks import EpisodeBlocks, parsed
 from rlds2buf.formats.tf_example.columns import describe_record, resolve
-from rlds2buf.formats.tf_example.episode import StepCutter, field_tree
+from rlds2buf.formats.tf_example.episode import field_tree
 from rlds2buf.formats.tf_example.feature_map import METADATA, NEXT, ExampleSpec, read_spec
-from rlds2buf.io.blocks import blocks_of
+from rlds2buf.formats.tf_example.step_blocks import StepBlocks
 from rlds2buf.io.look import Look
 from rlds2buf.io.record_blocks import Part
 from rlds2buf.io.source import Source
@@ -38,8 +36,6 @@ from rlds2buf.io.source import Source
 __all__ = ["TfExampleSource"]
 
 _RECORDS = ("episode", "step")
-_CHUNK_RECORDS = 1024
-_CHUNK_BYTES = 1 << 23
 
 
 class TfExampleSource(Source):
@@ -157,7 +153,7 @@ class TfExampleSource(Source):
             SourceFormatError: a file is damaged, or a record is not as `features` says.
         """
         if self._kind == "step":
-            yield from blocks_of(itertools.islice(self._steps(), start, stop), rows, bytes)
+            yield from _between(self._steps(rows, bytes), start, stop)
             return
         blocks = EpisodeBlocks(
             self._example_spec,
@@ -234,26 +230,35 @@ class TfExampleSource(Source):
             yield Part(functools.partial(_given, reader), str(file), index + reader.number, left)
             index += reader.number  # as far as it has been read
 
-    def _steps(self) -> Iterator[Episode | EpisodeError]:
-        index = 0
+    def _steps(self, rows: int, bytes: int) -> Iterator[EpisodeBatch | EpisodeError]:
+        blocks = StepBlocks(
+            self._example_spec,
+            self._episode_id,
+            encoded=self._images == "encoded",
+            rows=rows,
+            bytes=bytes,
+            row_bytes=self.spec.row_bytes,
+            budget=self._budget,
+        )
         for file in self._files:
-            cutter = StepCutter(
-                self._example_spec,
-                self._episode_id,
-                encoded=self._images == "encoded",
-                source=str(file),
-                index=index,
-                budget=self._budget,
-                compressed=self._gzip[file],
-            )
-            parser = ExampleParser()
-            for chunk in _chunks(self._records(file)):
-                found = [
-                    parsed(parser, record, str(file), number) for number, record in enumerate(chunk, cutter.num_records)
-                ]
-                yield from cutter.add(found)
-            yield from cutter.finish()
-            index = cutter.index
+            with self._opened(file, 0) as reader:
+                yield from blocks.read(reader, str(file), compressed=self._gzip[file])
+
+
+def _between(
+    items: Iterator[EpisodeBatch | EpisodeError], start: int, stop: int | None
+) -> Iterator[EpisodeBatch | EpisodeError]:
+    """Those of the episodes `start` up to (not with) `stop`."""
+    first = 0
+    while stop is None or first < stop:
+        item = next(items, None)
+        if item is None:
+            return
+        count = len(item) if isinstance(item, EpisodeBatch) else 1
+        low, high = max(start - first, 0), count if stop is None else min(stop - first, count)
+        if low < high:
+            yield item.take(slice(low, high)) if isinstance(item, EpisodeBatch) else item
+        first += count
 
 
 def _resized(spec: ExampleSpec, size: tuple[int, int]) -> ExampleSpec:
@@ -276,20 +281,6 @@ def _checked(spec: ExampleSpec, record: str, episode_id: str | None) -> ExampleS
     if after and after != {field.path[1:] for field in spec.fields if field.path[0] == "observation"}:
         raise ValueError(f"features: {NEXT} and observation differ in structure")
     return spec
-
-
-def _chunks(records: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Some records at a time, so that flags are compared as columns; few where they are large."""
-    chunk: list[bytes] = []
-    size = 0
-    for record in records:
-        chunk.append(record)
-        size += len(record)
-        if len(chunk) >= _CHUNK_RECORDS or size >= _CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
 
 
 def _given(reader: FrameReader) -> FrameReader:
