@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rlds2buf import SourceFormatError, open_source
+from rlds2buf import EpisodeBatch, SourceFormatError, open_source
 from rlds2buf.formats.step_log import parquet_log as step_log_parquet
 
 
@@ -218,6 +218,19 @@ class TestParquet:
         path = parquet(tmp_path / "a.parquet", {**STEPS, "obs": [[1.0, 2.0]] * 4 + [[1.0]] * 2})
         with pytest.raises(SourceFormatError, match="row 4: column `obs` holds a list of 1, where the first rows"):
             list(open_source(path))
+
+    def test_what_precedes_an_error_is_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(step_log_parquet, "_ROWS", 7)
+        number = np.arange(60)
+        cost = pa.array([None if row == 38 else row for row in range(60)], pa.int64())
+        columns = {"obs": number / 2, "action": number, "truncated": number % 10 == 9, "cost": cost}
+        source = open_source(parquet(tmp_path / "a.parquet", columns))
+        for batches, episodes in ((source.read_batches(), 3), (source.read_batches(1), 2), (source.read(2), 1)):
+            seen = []
+            with pytest.raises(SourceFormatError, match="row 38: column `cost` holds null"):
+                for item in batches:
+                    seen += list(item) if isinstance(item, EpisodeBatch) else [item]
+            assert [int(episode.action[0]) for episode in seen] == [0, 10, 20][-episodes:]
 
     def test_other_types_are_ignored_with_the_reason(self, tmp_path: Path) -> None:
         maps = pa.array([[("a", 1)]] * COUNT, pa.map_(pa.string(), pa.int64()))

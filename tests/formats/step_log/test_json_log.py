@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,14 @@ import pytest
 from rlds2buf import SourceFormatError, open_source
 from rlds2buf.formats.step_log import text_blocks
 from rlds2buf.formats.step_log.json_log import StepLogJsonSource
+
+
+@pytest.fixture(autouse=True, scope="module", params=[1 << 30, 0], ids=["python", "pyarrow"])
+def reader(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Everything by Python's own modules, and by pyarrow as far as it goes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_blocks, "ARROW_BYTES", request.param)
+        yield
 
 
 def make(path: Path, *lines: Any) -> Path:
