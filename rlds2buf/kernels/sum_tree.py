@@ -16,7 +16,8 @@ from rlds2buf.kernels.prefetch import prefetch
 
 __all__ = ["FANOUT", "SumTree", "descend", "refresh", "refresh_least", "sum_before", "write_leaves"]
 
-FANOUT = 16
+_BITS = 4
+FANOUT = 1 << _BITS
 _FAMILY = np.arange(FANOUT)
 
 
@@ -81,13 +82,13 @@ def refresh(nodes, offsets, indices):  # type: ignore[no-untyped-def]
         nodes: all levels one after the other, leaves first, each padded to whole families.
         offsets: ``[L + 1] int64``, where each level starts in `nodes`; the last one is the root's.
     """
-    shift = 1
+    shift = 0
     for level in range(offsets.shape[0] - 1):
         below, here = offsets[level], offsets[level + 1]
-        shift *= FANOUT
+        shift += _BITS
         previous = -1
         for i in range(indices.shape[0]):
-            parent = indices[i] // shift
+            parent = indices[i] >> shift  # a division would be most of the work
             if parent == previous:  # neighbours share it, as rows added in bulk do
                 continue
             previous = parent
@@ -101,13 +102,13 @@ def refresh(nodes, offsets, indices):  # type: ignore[no-untyped-def]
 @compiled(twin=refresh_least_numpy)
 def refresh_least(nodes, offsets, indices):  # type: ignore[no-untyped-def]
     """As :func:`refresh`, with the smallest child in place of the sum."""
-    shift = 1
+    shift = 0
     for level in range(offsets.shape[0] - 1):
         below, here = offsets[level], offsets[level + 1]
-        shift *= FANOUT
+        shift += _BITS
         previous = -1
         for i in range(indices.shape[0]):
-            parent = indices[i] // shift
+            parent = indices[i] >> shift  # a division would be most of the work
             if parent == previous:
                 continue
             previous = parent
