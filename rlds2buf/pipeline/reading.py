@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -86,8 +86,8 @@ def blocks(
 
 def _can_be_sent(recipe: Any) -> bool:
     try:
-        pickle.dumps(recipe)
-    except (pickle.PicklingError, TypeError, AttributeError):  # a function given as `where`, say
+        json.dumps(recipe)
+    except (TypeError, ValueError):  # a function given as `where`, say
         return False
     return True
 
