@@ -115,10 +115,8 @@ def _numbers(array: Any, spec: FieldSpec, rows: int) -> np.ndarray:
     if pyarrow.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
     if spec.is_string:
-        out = np.empty(len(array), object)
-        values = array.cast(pyarrow.large_binary()).to_pylist()
-        out[:] = [b"" if value is None else value for value in values] if array.null_count else values
-        return out
+        texts = array.cast(pyarrow.large_binary())
+        return np.asarray((texts.fill_null(b"") if array.null_count else texts).to_numpy(zero_copy_only=False))
     if array.null_count:
         if spec.dtype.kind != "f":
             at = int(np.argmax(np.asarray(array.is_null())))
