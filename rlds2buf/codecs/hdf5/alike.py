@@ -15,12 +15,13 @@ Source: HDF5 File Format Specification Version 3.0, https://support.hdfgroup.org
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Alike", "Leaf", "Unfit", "Window", "walk"]
+__all__ = ["Alike", "Leaf", "Pieces", "Unfit", "Window", "walk"]
 
 _NIL, _SPACE, _TYPE, _OLD_FILL, _FILL, _LAYOUT = 0, 1, 3, 4, 5, 8
 _FILTERS, _ATTRIBUTE, _OLD_TIME, _MORE, _TABLE, _TIME = 0xB, 0xC, 0xE, 0x10, 0x11, 0x12
@@ -35,6 +36,8 @@ _VARIABLE = 9
 _MAX_DEPTH = 8
 _MAX_MESSAGES = 1000
 _MAX_HEAP = 1 << 16
+_MAX_PIECES = 64
+"""As many as fit into a B-tree of one level."""
 
 
 class Unfit(Exception):
@@ -64,6 +67,21 @@ class Window:
 
 
 @dataclasses.dataclass
+class Pieces:
+    """Chunks, whose rows begin at multiples of a number.
+
+    Attributes:
+        rows: ``[E] int64``, of a chunk.
+        shape: of one row of it, the same in all.
+        places: ``[E, n] int64``, where in the file each lies, in C order; those who have fewer have anything there.
+    """
+
+    rows: np.ndarray
+    shape: tuple[int, ...]
+    places: np.ndarray
+
+
+@dataclasses.dataclass
 class Leaf:
     """A dataset that every group has.
 
@@ -71,12 +89,13 @@ class Leaf:
         shape: of one row, or of the one value.
         rows: ``[E] int64``, how many there are; None for a single value, which has no axis at all.
         places: ``[E] int64``, where in the file the rows lie, one behind the other, as they are in memory (where
-            there are rows at all); None if they are compressed, in pieces, or values of any length.
+            there are rows at all); or the pieces in which they do; None if they are compressed, in too many
+            pieces, or values of any length.
     """
 
     shape: tuple[int, ...]
     rows: np.ndarray | None
-    places: np.ndarray | None
+    places: np.ndarray | Pieces | None
 
 
 @dataclasses.dataclass
@@ -342,7 +361,7 @@ class _Parser:
     def _chunk(
         self, body: np.ndarray, size: int, leaf: Leaf, rank: int, item: int, held: np.ndarray
     ) -> np.ndarray | None:
-        """The place of the only chunk; None if there are several."""
+        """The place of the only chunk; None if there are several, which are left in `leaf`."""
         if size < 11 + 4 * (rank + 1) or not rank or leaf.rows is None:
             raise Unfit
         told = self.fields(body, 11 + 4 * (rank + 1))
@@ -352,6 +371,7 @@ class _Parser:
             raise Unfit
         whole = (axes[:, 0] >= leaf.rows) & (axes[:, 1:-1] == leaf.shape).all(1) & (axes[:, -1] == item)
         if not whole[0]:
+            leaf.places = self._pieces(tree, axes, leaf.rows, leaf.shape)
             return None
         self.require(whole)
         empty = held == 0
@@ -370,6 +390,37 @@ class _Parser:
         behind = np.ascontiguousarray(node[:, -key + 8 :]).view("<i8")
         self.require((behind == axes).all(1) & ~node[:, -key : -key + 8].any(1))
         return _number(node, 24 + key, 8)
+
+    def _pieces(self, tree: np.ndarray, axes: np.ndarray, rows: np.ndarray, shape: tuple[int, ...]) -> Pieces | None:
+        """The chunks in a B-tree of one level, which have to be all that there can be; None if it has more levels."""
+        self.same(axes[:, 1:])
+        self.require(np.all(axes > 0, axis=1))
+        steps = axes[0, 1:-1]
+        found = list(itertools.product(*map(range, itertools.repeat(0), shape, steps.tolist())))
+        corners = np.array(found, np.int64).reshape(len(found), len(steps))
+        counts = -(-rows // np.where(self.fit, axes[:, 0], 1)) * len(corners)
+        count = int(counts[self.fit].max())
+        node = self.fields(tree, 24)
+        self.same(np.delete(node, [6, 7], 1))
+        if node[0, :6].tobytes() != b"TREE\1\0" or not 0 < count <= _MAX_PIECES:
+            return None
+        self.require(_number(node, 6, 2) == counts)
+        key = 8 * (len(steps) + 3)
+        entries = np.pad(self.fields(tree + 24, count * (key + 8) + key), ((0, 0), (0, 8)))
+        entries = entries.view("<i8").reshape(len(entries), count + 1, -1)
+        number = np.arange(count)
+        wanted = np.zeros((len(entries), count, len(steps) + 3), np.int64)
+        wanted[:, :, 0] = np.prod(axes, axis=1)[:, np.newaxis]  # its upper half, of filters that are left out, is 0
+        wanted[:, :, 1] = number // len(corners) * axes[:, :1]
+        wanted[:, :, 2:-1] = corners[number % len(corners)]
+        places = entries[:, :-1, -1]
+        right = (entries[:, :-1, :-1] == wanted).all(2) & (places >= 0) & (places <= self.size - wanted[:, :, 0])
+        self.require((right | (number >= counts[:, np.newaxis])).all(1))
+        whose, last = np.arange(len(entries)), np.clip(counts, 1, count)
+        beyond = entries[whose, last, :-1] - wanted[whose, last - 1]
+        beyond[:, 0] = 0
+        self.require((entries[whose, last, 0] == 0) & (beyond[whose, (beyond != 0).argmax(1)] > 0))
+        return Pieces(axes[:, 0], tuple(steps.tolist()), places)
 
 
 def _number(fields: np.ndarray, first: int, size: int) -> np.ndarray:

@@ -142,7 +142,7 @@ def _made(file: Hdf5File, item: Any, tree: Any, count: int) -> dict[nest.Path, A
         return made
     for path, leaf in nest.flatten(tree):
         dataset = file.get("/".join(_texts(path)), item) if path else item
-        if leaf.places is None or not is_dataset(dataset):
+        if not isinstance(leaf.places, np.ndarray) or not is_dataset(dataset):
             return {}
         stored = dataset.dtype
         if not as_numpy(dataset.id.get_type(), stored):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlds2buf.codecs.hdf5.alike import Alike, Leaf, Unfit, Window, walk
+from rlds2buf.codecs.hdf5.alike import Alike, Leaf, Pieces, Unfit, Window, walk
 from rlds2buf.codecs.hdf5.gathering import Gathering
 from rlds2buf.codecs.hdf5.reading import H5PY_RAISES, Hdf5File, as_numpy, is_dataset
 from rlds2buf.codecs.hdf5.rows import native_dtype
@@ -129,17 +131,29 @@ class _Column:
         dtype: as a column.
         shape: of one row.
         short: whether it has T values for T steps, and not T + 1.
+        piece: the shape of one row of a chunk; as `shape` where rows are whole.
     """
 
     stored: np.dtype
     dtype: np.dtype
     shape: tuple[int, ...]
     short: bool
+    piece: tuple[int, ...]
 
     @property
     def row_bytes(self) -> int:
-        """Of one row in the file."""
-        return self.stored.itemsize * int(np.prod(self.shape, dtype=np.int64))
+        """Of one row."""
+        return self.stored.itemsize * math.prod(self.shape)
+
+    @property
+    def piece_bytes(self) -> int:
+        """Of one row of a chunk."""
+        return self.stored.itemsize * math.prod(self.piece)
+
+    def corners(self) -> list[tuple[int, ...]]:
+        """Where in a row its pieces begin, in the order of the file."""
+        axes = zip(self.shape, self.piece, strict=True)
+        return list(itertools.product(*(range(0, length, step) for length, step in axes)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,12 +162,12 @@ class _Make:
 
     Attributes:
         columns: the datasets by path, the part's name first.
-        places: path to ``[K] int64``, where the rows lie; None if the library is to read them.
+        pieces: path to where the rows of each lie; None if the library is to read them.
         facts: attributes and single infos of each.
     """
 
     columns: dict[nest.Path, _Column]
-    places: dict[nest.Path, np.ndarray | None]
+    pieces: dict[nest.Path, Pieces | None]
     facts: Sequence[Mapping[str, Any]]
 
 
@@ -207,13 +221,13 @@ class _Held:
         count = len(foreign)
         run = slice(first, first + count)
         lengths = self.steps[run] + 1
-        rows_of = Gathering(self._file, self.window, lengths)
+        starts = np.cumsum(lengths) - lengths
         parts: dict[str, Any] = {name: {} for name in _PARTS}
         for path, column in columns.items():
-            values = self._gather(column, rows_of, self._places(path, run))
+            values = self._gather(column, path, run)
             for episode, own in enumerate(foreign):
                 if path in own:
-                    values[rows_of.starts[episode] :][: len(own[path])] = own[path]
+                    values[starts[episode] :][: len(own[path])] = own[path]
             _put(parts, path, values)
         return BatchParts(
             index=np.arange(self.start + first, self.start + first + count),
@@ -223,26 +237,48 @@ class _Held:
             **{name: value if name == "infos" else tuples(value) for name, value in parts.items()},
         )
 
-    def _gather(self, column: _Column, rows: Gathering, places: np.ndarray) -> np.ndarray:
+    def _gather(self, column: _Column, path: nest.Path, run: slice) -> np.ndarray:
         """The rows of a column, wherever they lie; zeros for those that the library reads."""
+        of_rows, places = self._pieces(path, run)
+        corners = column.corners()
+        counts = self.steps[run] + (not column.short)
+        chunks = np.maximum(-(-counts // of_rows), 1)
+        episode = np.repeat(np.arange(len(chunks)), chunks)
+        number = np.arange(len(episode)) - np.repeat(np.cumsum(chunks) - chunks, chunks)
+        is_last = number == chunks[episode] - 1
+        lengths = np.where(is_last, (counts - (chunks - 1) * of_rows)[episode], of_rows[episode])
+        gathering = Gathering(self._file, self.window, lengths + (is_last & column.short))
+        out = np.zeros((gathering.total, *column.shape), column.stored if column.row_bytes else column.dtype)
         if not column.row_bytes or (places < 0).all():
-            return np.zeros((rows.total, *column.shape), column.dtype)
-        found = rows.read(column.row_bytes, places, column.short)
-        return found.view(column.stored).reshape(rows.total, *column.shape).astype(column.dtype, copy=False)
+            return out.astype(column.dtype)
+        for i, corner in enumerate(corners):
+            at = places[episode, np.minimum(number * len(corners) + i, places.shape[1] - 1)]
+            found = gathering.read(column.piece_bytes, at, is_last & column.short)
+            block = found.view(column.stored).reshape(gathering.total, *column.piece)
+            if column.piece == column.shape:
+                return block.astype(column.dtype, copy=False)
+            here = slice(None), *(slice(k, k + step) for k, step in zip(corner, column.piece, strict=True))
+            part = out[here]
+            part[...] = block[tuple(map(slice, part.shape))]
+        return out.astype(column.dtype, copy=False)
 
-    def _places(self, path: nest.Path, run: slice) -> np.ndarray:
-        """``[E] int64``; -1 for what the library reads."""
-        out = np.full(run.stop - run.start, -1)
-        for number in np.unique(self.make_of[run]).tolist():
-            places = self._makes[number].places[path]
-            if places is not None:
+    def _pieces(self, path: nest.Path, run: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of a piece ``[E]``, and where each lies ``[E, n]``; -1 for what the library reads."""
+        found = {number: self._makes[number].pieces[path] for number in np.unique(self.make_of[run]).tolist()}
+        most = max((pieces.places.shape[1] for pieces in found.values() if pieces is not None), default=1)
+        of_rows = np.ones(run.stop - run.start, np.int64)
+        places = np.full((len(of_rows), most), -1)
+        for number, pieces in found.items():
+            if pieces is not None:
                 own = self.make_of[run] == number
-                out[own] = places[self.rank[run][own]]
-        return out
+                rank = self.rank[run][own]
+                of_rows[own] = pieces.rows[rank]
+                places[own, : pieces.places.shape[1]] = pieces.places[rank]
+        return of_rows, places
 
     def _by_library(self, first: int, count: int) -> list[dict[nest.Path, Any]] | None:
         """For each episode what the library has to read, up to one where it can't; None if that is the first."""
-        foreign = [[path for path, places in make.places.items() if places is None] for make in self._makes]
+        foreign = [[path for path, pieces in make.pieces.items() if pieces is None] for make in self._makes]
         if not any(foreign):
             return [{}] * count
         out: list[dict[nest.Path, Any]] = []
@@ -289,7 +325,7 @@ def _add_make(file: Hdf5File, held: _Held, positions: np.ndarray, alike: Alike) 
             continue
         short = bool(leaf.rows[0] == steps[0])
         fit = fit & (leaf.rows == steps + (not short))
-        columns[path], is_plain = _column(_dataset(file, group, path), leaf.shape, short)
+        columns[path], is_plain = _column(_dataset(file, group, path), leaf, short)
         if not is_plain:
             leaf.places = None
         if columns[path].dtype == object:
@@ -298,7 +334,7 @@ def _add_make(file: Hdf5File, held: _Held, positions: np.ndarray, alike: Alike) 
     if not fit[0]:
         raise Unfit
     kept = np.flatnonzero(fit)
-    places = {path: None if (at := leaves[path].places) is None else at[kept] for path in columns}
+    pieces = {path: _pieces(leaves[path], kept) for path in columns}
     found = _attributes(group, alike, kept)
     singles = {path: leaf for path, leaf in leaves.items() if leaf.rows is None}
     facts: Sequence[Mapping[str, Any]]
@@ -308,7 +344,7 @@ def _add_make(file: Hdf5File, held: _Held, positions: np.ndarray, alike: Alike) 
         raise Unfit
     else:
         facts = [read_facts(file.get(held.names[position])) for position in positions[kept].tolist()]
-    held.add(_Make(columns, places, facts), positions[kept], steps[kept])
+    held.add(_Make(columns, pieces, facts), positions[kept], steps[kept])
 
 
 def _dataset(file: Hdf5File, group: Any, path: nest.Path) -> Any:
@@ -318,12 +354,23 @@ def _dataset(file: Hdf5File, group: Any, path: nest.Path) -> Any:
     return found
 
 
-def _column(dataset: Any, shape: tuple[int, ...], short: bool) -> tuple[_Column, bool]:
+def _column(dataset: Any, leaf: Leaf, short: bool) -> tuple[_Column, bool]:
     """What a dataset becomes, and whether its bytes are as numpy has them."""
     stored = dataset.dtype
+    piece = leaf.places.shape if isinstance(leaf.places, Pieces) else leaf.shape
     if stored.metadata and isinstance(stored.metadata.get("vlen"), np.dtype):
-        return _Column(stored, np.dtype(object), shape, short), False
-    return _Column(stored, native_dtype(dataset), shape, short), as_numpy(dataset.id.get_type(), stored)
+        return _Column(stored, np.dtype(object), leaf.shape, short, piece), False
+    column = _Column(stored, native_dtype(dataset), leaf.shape, short, piece)
+    return column, as_numpy(dataset.id.get_type(), stored)
+
+
+def _pieces(leaf: Leaf, kept: np.ndarray) -> Pieces | None:
+    """Where the rows of those lie that are kept, whole ones as pieces too."""
+    if leaf.places is None or leaf.rows is None:
+        return None
+    if isinstance(leaf.places, Pieces):
+        return Pieces(leaf.places.rows[kept], leaf.places.shape, leaf.places.places[kept])
+    return Pieces(np.maximum(leaf.rows[kept], 1), leaf.shape, leaf.places[kept, np.newaxis])
 
 
 def _attributes(group: Any, alike: Alike, kept: np.ndarray) -> dict[str, Any] | None:
@@ -345,9 +392,12 @@ def _single_infos(
     found: dict[str, Any] = {}
     for path, leaf in singles.items():
         dataset = _dataset(file, group, path)
-        if path[0] != "infos" or leaf.places is None or not as_numpy(dataset.id.get_type(), dataset.dtype):
+        plain = isinstance(leaf.places, np.ndarray) and as_numpy(dataset.id.get_type(), dataset.dtype)
+        if path[0] != "infos" or not plain:
             raise Unfit
-        _put(found, path, _values(window.at(leaf.places[kept], dataset.dtype.itemsize), dataset.dtype, ()))
+        of_one = Gathering(file, window, np.ones(len(kept), np.int64))
+        values = of_one.read(dataset.dtype.itemsize, np.asarray(leaf.places)[kept])
+        _put(found, path, _values(values, dataset.dtype, ()))
     return found
 
 
