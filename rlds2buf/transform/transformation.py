@@ -35,6 +35,9 @@ OPTIONS = (
 ).split()
 """The keyword arguments of a transformation."""
 
+_NEIGHBOURS = 1024
+"""For so many indices at once it is looked up whether they are wanted."""
+
 
 class Transformation:
     """Sample, map, cast, align, filter: in this order.
@@ -119,6 +122,7 @@ class Transformation:
             nest.path_name(path) for path in self._mapper.unused if path not in looked_at and path[0] not in FLAG_FIELDS
         ]
         self.chooses = bool(self._subset)
+        self._kept: tuple[int, list[bool]] = -1, []
         self.filters = bool(self._filters) or self.chooses
 
     @functools.cached_property
@@ -133,7 +137,11 @@ class Transformation:
 
     def wants(self, index: int) -> bool:
         """Whether the episode of this index is in the sample and in the part."""
-        return self._subset.fault(index) is None
+        first = index - index % _NEIGHBOURS
+        kept = self._kept
+        if kept[0] != first:  # readers ask for one after the other
+            kept = self._kept = first, self._subset.keeps(np.arange(first, first + _NEIGHBOURS)).tolist()
+        return kept[1][index - first]
 
     def left_out(self, start: int, stop: int, source: str | None) -> Iterator[FilteredOut]:
         """What stands for the episodes ``start`` up to (not with) ``stop``, none of which is wanted."""
