@@ -168,9 +168,8 @@ class CsvTable(Table):
             for block in blocks:
                 self._take_up(number, block, None)
             return
-        for (block, kinds), cells in ahead(
-            lambda one: self._cells(*one), ((block, list(self._kinds)) for block in blocks)
-        ):
+        told = ((block, list(self._kinds)) for block in blocks)
+        for (block, kinds), cells in ahead(lambda one: self._cells(*one), told, lambda one: len(one[0].data)):
             self._take_up(number, block, cells if kinds == self._kinds else self._cells(block, self._kinds))
 
     def _take_up(self, number: int, block: TextBlock, cells: Cells | None) -> None:

@@ -169,7 +169,8 @@ class JsonTable(Table):
             borders += self._take_up(number, block, self._by_pyarrow(block), not borders)
             if self._reader is not None:
                 break
-        for (block, reader), found in ahead(_by_reader, ((block, self._reader) for block in blocks)):
+        told = ((block, self._reader) for block in blocks)
+        for (block, reader), found in ahead(_by_reader, told, lambda one: len(one[0].data)):
             if reader is not self._told_reader():
                 found = self._by_pyarrow(block)
             borders += self._take_up(number, block, found, not borders)

@@ -18,6 +18,10 @@ def cores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     return int(request.param)
 
 
+def one(_: int) -> int:
+    return 1
+
+
 def taken(items: Iterator[tuple[int, int]]) -> tuple[list[tuple[int, int]], str]:
     found: list[tuple[int, int]] = []
     try:
@@ -28,8 +32,8 @@ def taken(items: Iterator[tuple[int, int]]) -> tuple[list[tuple[int, int]], str]
 
 
 def test_in_order(cores: int) -> None:
-    assert taken(ahead(lambda n: n * n, iter(range(50)))) == ([(n, n * n) for n in range(50)], "")
-    assert list(ahead(len, iter([]))) == []
+    assert taken(ahead(lambda n: n * n, iter(range(50)), one)) == ([(n, n * n) for n in range(50)], "")
+    assert list(ahead(len, iter([]), len)) == []
 
 
 @pytest.mark.parametrize("at", [0, 1, 7, 19])
@@ -39,7 +43,7 @@ def test_an_error_of_the_work_comes_behind_what_precedes_it(cores: int, at: int)
             raise ValueError(f"work {n}")
         return n
 
-    assert taken(ahead(work, iter(range(20)))) == ([(n, n) for n in range(at)], f"work {at}")
+    assert taken(ahead(work, iter(range(20)), one)) == ([(n, n) for n in range(at)], f"work {at}")
 
 
 @pytest.mark.parametrize("at", [0, 1, 7, 19])
@@ -48,12 +52,26 @@ def test_an_error_of_the_items_comes_behind_what_precedes_it(cores: int, at: int
         yield from range(at)
         raise ValueError("items")
 
-    assert taken(ahead(lambda n: n, items())) == ([(n, n) for n in range(at)], "items")
+    assert taken(ahead(lambda n: n, items(), one)) == ([(n, n) for n in range(at)], "items")
 
 
 def test_no_thread_is_left_behind(cores: int) -> None:
     before = threading.active_count()
-    work: Any = ahead(lambda n: n, iter(range(1000)))
+    work: Any = ahead(lambda n: n, iter(range(1000)), one)
     assert next(work) == (0, 0)
     work.close()
     assert threading.active_count() == before
+
+
+def test_large_items_are_not_taken_ahead(cores: int) -> None:
+    given: list[int] = []
+
+    def items() -> Iterator[int]:
+        for n in range(10):
+            given.append(n)
+            yield n
+
+    work: Any = ahead(lambda n: n, items(), lambda n: 1 << 25)
+    for n in range(10):
+        assert next(work) == (n, n) and len(given) == n + 1
+    work.close()
