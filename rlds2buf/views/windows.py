@@ -7,12 +7,13 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.episode import Episode
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.sample import Trajectory
 
 __all__ = ["window_starts", "windows"]
 
 
-def windows(episode: Episode, length: int, *, stride: int = 1, pad: bool = True) -> Trajectory:
+def windows(episode: Episode | EpisodeBatch, length: int, *, stride: int = 1, pad: bool = True) -> Trajectory:
     """Windows of `length` rows, one every `stride` rows, never past the episode's end.
 
     Windows start at rows 0, stride, 2*stride, ...  With `pad`, every row is in some window: starts
@@ -20,7 +21,7 @@ def windows(episode: Episode, length: int, *, stride: int = 1, pad: bool = True)
     (an episode shorter than `length` gives one padded window).  Without, only whole windows count.
 
     Args:
-        episode: N rows.
+        episode: N rows; or a batch of episodes, whose windows follow each other.
         length: T, at least 1.
         stride: rows between starts, at least 1.
         pad: whether to give the last, shorter window too.
@@ -38,12 +39,16 @@ def windows(episode: Episode, length: int, *, stride: int = 1, pad: bool = True)
     >>> windows(ep, 4, stride=3).mask.tolist()
     [[True, True, True, True], [True, True, False, False]]
     """
-    rows = episode.num_steps
-    starts = window_starts(rows, length, stride=stride, pad=pad)
-    index = starts[:, None] + np.arange(int(length))
-    mask = index < rows
+    length, stride = integer("length", length, 1), integer("stride", stride, 1)
+    batch = EpisodeBatch.of_one(episode) if isinstance(episode, Episode) else episode
+    counts = _counts(batch.lengths, length, stride, pad)
+    first = np.repeat(np.cumsum(counts) - counts, counts)  # the number of each one's first window
+    starts = np.repeat(batch.starts, counts) + (np.arange(len(first)) - first) * stride
+    last = np.repeat(batch.ends, counts)[:, None]
+    index = starts[:, None] + np.arange(length)
+    mask = index <= last
     padded = not bool(mask.all())
-    index = np.minimum(index, rows - 1)
+    index = np.minimum(index, last)
 
     def cut(column: np.ndarray | None) -> np.ndarray | None:
         if column is None:
@@ -53,7 +58,7 @@ def windows(episode: Episode, length: int, *, stride: int = 1, pad: bool = True)
             block[~mask] = b"" if column.dtype == object else 0
         return block
 
-    parts = {name: nest.map_structure(cut, getattr(episode, name)) for name in Trajectory._fields[:8]}
+    parts = {name: nest.map_structure(cut, getattr(batch.rows, name)) for name in Trajectory._fields[:8]}
     return Trajectory(**parts, mask=mask)
 
 
@@ -64,10 +69,13 @@ def window_starts(num_rows: int, length: int, *, stride: int = 1, pad: bool = Tr
     ([0, 2], [0, 2])
     """
     length, stride = integer("length", length, 1), integer("stride", stride, 1)
+    return np.arange(int(_counts(np.array(num_rows), length, stride, pad)), dtype=np.int64) * stride
+
+
+def _counts(rows: np.ndarray, length: int, stride: int, pad: bool) -> np.ndarray:
+    """How many windows episodes of so many rows have."""
     if pad:
         # The last start is the first one whose window reaches the last row; a stride longer than
         # the window leaves gaps by design, and then no start may lie past the end.
-        count = min(1 + max(0, -(-(num_rows - length) // stride)), -(-num_rows // stride))
-    else:
-        count = max(0, (num_rows - length) // stride + 1)
-    return np.arange(count, dtype=np.int64) * stride
+        return np.minimum(1 + np.maximum(0, -(-(rows - length) // stride)), -(-rows // stride))
+    return np.maximum(0, (rows - length) // stride + 1)
