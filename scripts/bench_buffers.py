@@ -1,60 +1,44 @@
 #!/usr/bin/env python3
 """Adding to and sampling from replay buffers, against cpprb, Stable-Baselines3 and torchrl.
 
-Everyone holds 1M transitions (17 + 6 float32) and draws batches of 256, 50 in turn, so that a change
-of the machine's speed meets all; fills of new buffers take turns too.  Run it with ``pip install
-cpprb stable-baselines3`` beside rlds2buf; what is not installed, or does not load (torchrl's
-extension needs the PyTorch it was built for), is left out and named.
+Everyone holds 1M transitions (17 + 6 float32) and draws batches of 256, 50 in turn; fills of new buffers take turns
+too.  What is not installed, or does not load (torchrl's extension needs the PyTorch it was built for), is left out
+and named.  `--parts` are what to measure, all of it in about five minutes; `--top` the rows at the top of the curve,
+kept in files in `--directory`; `--seconds` those of four threads that sample beside one that writes.
 
-    --parts prioritized,bulk,short,steps,curve,threads   what to measure; all of it takes about five minutes
-    --top 100000000 --directory DIR                rows at the top of the curve, kept in files there
-    --seconds 60                                   of four threads sampling beside one that writes
+Peers: ``pip install cpprb stable-baselines3``.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
 import shutil
 import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench import LENGTHS, Bench, Pass, Rates, turns
 from peers import OBSERVATION, available, columns
 
 import rlds2buf
 from rlds2buf import EpisodeBatch, FieldSpec, StepSpec
 
-BARS = {
-    "prioritized sample + update": {"cpprb": 0.4, "torchrl": 0.2},
-    "prioritized bulk add": {"cpprb": 0.7},
-    "uniform bulk add": {"cpprb": 0.8},
-    "uniform, 20-step episodes into a new buffer": {"cpprb": 0.7},
-    "prioritized, 20-step episodes into a new buffer": {"cpprb": 0.5},
-    "one step at a time": {"cpprb": 1.0},
-}
+PARTS = ["prioritized", "bulk", "episodes", "steps", "curve", "threads"]
 
 
-def in_turn(actions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median seconds of each, 50 in turn; the first turn is for warming up."""
-    times: dict[str, list[float]] = {name: [] for name in actions}
-    for turn in range(rounds // 50 + 1):
-        for name, act in actions.items():
-            for _ in range(50):
-                start = time.perf_counter()
-                act()
-                if turn:
-                    times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
+def compare(bench: Bench, work: str, rates: Rates, bars: dict[str, float], unit: str = "us") -> None:
+    """Print everybody, and ours against each peer."""
+    bench.show(work, rates, unit)
+    for name in rates:
+        if name != "rlds2buf":
+            bench.ratio(work, rates, "rlds2buf", name, least=bars.get(name))
 
 
-def sample_and_update(data: dict[str, np.ndarray], batch: int, rounds: int) -> dict[str, float]:
+def sample_and_update(bench: Bench, data: dict[str, np.ndarray], batch: int) -> None:
     """A prioritized batch and its new priorities."""
     errors = np.random.default_rng(1).random(batch)
     actions = {}
@@ -64,65 +48,74 @@ def sample_and_update(data: dict[str, np.ndarray], batch: int, rounds: int) -> d
         for _ in range(20):  # priorities that differ
             peer.learn(4096, np.random.default_rng(2).random(4096))
         actions[name] = lambda peer=peer: peer.learn(batch, errors)
-    return in_turn(actions, rounds)
+    rates = turns(actions, 8 * bench.rounds, calls=50)
+    compare(bench, f"prioritized sample + update, {batch} of {len(data['rew']):,}", rates, {"cpprb": 2.5, "torchrl": 5})
 
 
-def bulk(data: dict[str, np.ndarray], prioritized: bool, repeats: int = 11) -> list[dict[str, float]]:
+def bulk(bench: Bench, data: dict[str, np.ndarray], prioritized: bool) -> None:
     """All of the columns by one call: into a new buffer, and once more, in the place of the first ones."""
-    times: list[dict[str, list[float]]] = [{}, {}]
-    for turn in range(repeats + 1):
-        for name, make in available(prioritized).items():
-            peer = make(len(data["rew"]), prioritized)
-            for which in times:
-                start = time.perf_counter()
-                try:
-                    peer.add(data)
-                except NotImplementedError:
-                    continue
-                seconds = time.perf_counter() - start
-                which.setdefault(name, [])
-                if turn:
-                    which[name].append(seconds)
-            del peer
+    makers = {name: make for name, make in available(prioritized).items() if name != "SB3"}  # has no such call
+    count, held = len(data["rew"]), {}
+
+    def add(name: str) -> int:
+        held[name].add(data)
+        return count
+
+    for full in (False, True):
+
+        def clear(name: str, full: bool = full) -> None:
+            held.clear()
             gc.collect()
-    return [{name: statistics.median(values) for name, values in which.items()} for which in times]
+            held[name] = makers[name](count, prioritized)
+            if full:
+                held[name].add(data)
+
+        rates = turns({name: lambda name=name: add(name) for name in makers}, 2 * bench.rounds, clear)
+        work = f"{'prioritized' if prioritized else 'uniform'} bulk add of {count:,}" + " to a full buffer" * full
+        compare(bench, work, rates, {} if full else {"cpprb": 1.4 if prioritized else 1.25}, "rows/s")
 
 
-def short_episodes(data: dict[str, np.ndarray], prioritized: bool, repeats: int = 11) -> dict[str, float]:
-    """A new buffer, made and filled: by EpisodeBatches of 20 steps an episode, 16k rows each; by one bulk add."""
+def episodes(bench: Bench, data: dict[str, np.ndarray], prioritized: bool) -> None:
+    """A new buffer, made and filled: by EpisodeBatches of about 16k rows each; by the peer's one bulk add."""
+    makers = {name: make for name, make in available(prioritized).items() if name != "SB3"}
     count = len(data["rew"])
-    rows = 21 * (count // 20)
-    place = np.arange(rows)
-    row = np.minimum(place - place // 21, count - 1)  # the last one of each is the observation behind its last step
-    first, last = place % 21 == 0, place % 21 == 20
-    columns = {"observation": data["obs"][row], "action": data["act"][row], "reward": data["rew"][row]}
-    flags = {"is_first": first, "is_last": last, "is_terminal": last}
-    most = (1 << 14) // 21 * 21
-    times: dict[str, list[float]] = {}
-    for turn in range(repeats + 1):
-        for name, make in available(prioritized).items():
-            start = time.perf_counter()
-            try:
-                if name == "rlds2buf":
-                    peer = make(rows, prioritized)
-                    for at in range(0, rows, most):
-                        some = {key: column[at : at + most] for key, column in {**columns, **flags}.items()}
-                        episodes = rlds2buf.Episode(**some)
-                        peer.buffer.add(EpisodeBatch(episodes, np.arange(0, len(episodes), 21)))
-                else:
-                    peer = make(count, prioritized)
-                    peer.add(data)
-            except NotImplementedError:
-                continue
-            if turn:
-                times.setdefault(name, []).append(time.perf_counter() - start)
-            del peer
-            gc.collect()
-    return {name: statistics.median(values) for name, values in times.items()}
+
+    def ours(length: int) -> Pass:
+        rows = (length + 1) * (count // length)
+        place = np.arange(rows)
+        row = np.minimum(place - place // (length + 1), count - 1)  # the last of each: what its last step led to
+        columns = {name: data[key][row] for name, key in (("observation", "obs"), ("action", "act"), ("reward", "rew"))}
+        place %= length + 1
+        columns |= {"is_first": place == 0, "is_last": place == length, "is_terminal": place == length}
+        most = (1 << 14) // (length + 1) * (length + 1)
+
+        def run() -> int:
+            peer = makers["rlds2buf"](rows, prioritized)
+            for at in range(0, rows, most):
+                batch = rlds2buf.Episode(**{name: column[at : at + most] for name, column in columns.items()})
+                peer.buffer.add(EpisodeBatch(batch, np.arange(0, len(batch), length + 1)))
+            return count
+
+        return run
+
+    def theirs(name: str) -> int:
+        makers[name](count, prioritized).add(data)
+        return count
+
+    passes = {f"rlds2buf, {length} steps": ours(length) for length in LENGTHS}
+    passes |= {name: lambda name=name: theirs(name) for name in makers if name != "rlds2buf"}
+    rates = turns(passes, 2 * bench.rounds, lambda name: gc.collect())
+    kind = "prioritized" if prioritized else "uniform"
+    bench.show(f"{count:,} transitions as episodes into a new {kind} buffer", rates, "rows/s")
+    for name in passes.keys() & {"cpprb", "torchrl"}:
+        for length in LENGTHS:
+            least = (2.0 if prioritized else 1 / 0.7) if (name, length) == ("cpprb", 20) else None
+            work = f"transitions of {length}-step episodes into a new {kind} buffer"
+            bench.ratio(work, rates, f"rlds2buf, {length} steps", name, least=least)
 
 
-def one_by_one(data: dict[str, np.ndarray], steps: int) -> dict[str, float]:
-    """Seconds a step; a full buffer, as it is for nearly all of a run."""
+def one_by_one(bench: Bench, data: dict[str, np.ndarray], steps: int) -> None:
+    """One step at a time; a full buffer, as it is for nearly all of a run."""
     peers = {name: make(steps // 2, False) for name, make in available(False).items()}
     for peer in peers.values():
         for i in range(steps // 2):
@@ -133,10 +126,11 @@ def one_by_one(data: dict[str, np.ndarray], steps: int) -> dict[str, float]:
         counters[name] += 1
         peers[name].step(data, counters[name] % steps)
 
-    return in_turn({name: lambda name=name: step(name) for name in peers}, steps)
+    rates = turns({name: lambda name=name: step(name) for name in peers}, 80 * bench.rounds, calls=50)
+    compare(bench, "one step at a time", rates, {"cpprb": 1.0})
 
 
-def curve(top: int, directory: str | None, batch: int, rounds: int = 2000) -> list[dict[str, Any]]:
+def curve(top: int, directory: str | None, batch: int) -> list[dict[str, Any]]:
     """Seconds a batch of buffers of 10 bytes a row, from 1e4 rows to `top`, the largest ones in files."""
     spec = StepSpec(
         observation=FieldSpec((), np.float32),
@@ -164,7 +158,7 @@ def curve(top: int, directory: str | None, batch: int, rounds: int = 2000) -> li
                     if kind == "prioritized":
                         buffer.update_priorities(drawn.info.key, errors)
 
-                row[kind] = in_turn({kind: learn}, rounds)[kind]
+                row[kind] = 1 / statistics.median(turns({kind: learn}, 40, calls=50)[kind])
                 row[f"{kind}_bytes"] = buffer.stats()["bytes"]
                 del buffer, learn
             finally:
@@ -243,72 +237,35 @@ def beside_a_writer(seconds: float, batch: int, samplers: int = 4) -> dict[str, 
     return {"batches_per_second": sum(batches) / took, "rows_per_second": rows[0] / took, "torn": sum(torn)}
 
 
-def report(what: str, seconds: dict[str, float], unit: tuple[str, float]) -> dict[str, Any]:
-    """Print one measurement with its bars."""
-    name, scale = unit
-    bars = BARS.get(what, {})
-    print(what)
-    for peer, value in seconds.items():
-        ratio = seconds["rlds2buf"] / value
-        bar = f", bar {bars[peer]}" if peer in bars else ""
-        print(f"  {peer:10s} {value * scale:10.1f} {name}   ours is {ratio:.2f}x its time{bar}", flush=True)
-    return {"seconds": seconds, "ratio": {peer: seconds["rlds2buf"] / value for peer, value in seconds.items()}}
-
-
-def fills(data: dict[str, np.ndarray], parts: list[str], ms: tuple[str, float]) -> dict[str, Any]:
-    """Measure and print how fast buffers are filled."""
-    results = {}
-    for kind in ("prioritized", "uniform"):
-        if "bulk" in parts:
-            new, again = bulk(data, kind == "prioritized")
-            results[f"bulk_{kind}"] = report(f"{kind} bulk add", new, ms)
-            results[f"bulk_{kind}_again"] = report(f"{kind} bulk add to a full buffer", again, ms)
-        if "short" in parts:
-            what = f"{kind}, 20-step episodes into a new buffer"
-            results[f"short_{kind}"] = report(what, short_episodes(data, kind == "prioritized"), ms)
-    return results
-
-
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="prioritized,bulk,short,steps,curve,threads")
-    parser.add_argument("--transitions", type=int, default=1_000_000)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=2000)
-    parser.add_argument("--top", type=int, default=100_000_000)
-    parser.add_argument("--directory")
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--json", help="write the figures there too")
-    options = parser.parse_args()
-    parts = options.parts.split(",")
-    data = columns(options.transitions if {"prioritized", "bulk", "short"} & set(parts) else 100_000)
-    results: dict[str, Any] = {}
-    us, ms = ("us", 1e6), ("ms", 1e3)
-    if "prioritized" in parts:
-        found = sample_and_update(data, options.batch, options.rounds)
-        results["sample_update"] = report("prioritized sample + update", found, us)
-    results.update(fills(data, parts, ms))
-    if "steps" in parts:
-        small = {name: column[:100_000] for name, column in data.items()}
-        results["steps"] = report("one step at a time", one_by_one(small, 20_000), us)
-    if "curve" in parts:
-        results["curve"] = curve(options.top, options.directory, options.batch)
+    bench = Bench(__doc__, parts=PARTS, transitions=1_000_000, batch=256, top=100_000_000, directory="", seconds=5.0)
+    options = bench.options
+    data = columns(options.transitions)
+    if "prioritized" in options.parts:
+        sample_and_update(bench, data, options.batch)
+    for part in (bulk, episodes):
+        if part.__name__ in options.parts:
+            for prioritized in (True, False):
+                part(bench, data, prioritized)
+    if "steps" in options.parts:
+        one_by_one(bench, {name: column[:100_000] for name, column in data.items()}, min(20_000, options.transitions))
+    if "curve" in options.parts:
         print(f"a batch of {options.batch}, by rows held (10 bytes each)")
-        for row in results["curve"]:
+        for row in curve(options.top, options.directory or None, options.batch):
             where = "in files" if row["in_files"] else "in memory"
             print(
                 f"  {row['rows']:>11,} {where:9s} uniform {row['uniform'] * 1e6:6.1f} us   "
                 f"prioritized sample + update {row['prioritized'] * 1e6:6.1f} us"
             )
-    if "threads" in parts:
-        results["threads"] = found = beside_a_writer(options.seconds, options.batch)
+    if "threads" in options.parts:
+        found = beside_a_writer(options.seconds, options.batch)
         print(
             f"four samplers beside one writer, {options.seconds:g} s: {found['batches_per_second']:,.0f} batches/s, "
             f"{found['rows_per_second']:,.0f} rows/s in, {found['torn']} torn"
         )
-    if options.json:
-        Path(options.json).write_text(json.dumps(results, indent=1), encoding="utf-8")
+        bench.figure("torn rows, four samplers beside a writer", "none", found["torn"], most=0)
+    bench.finish()
 
 
 if __name__ == "__main__":

@@ -1,89 +1,98 @@
 #!/usr/bin/env python3
-"""RLDS folders written: a D4RL file against TFDS's own builder, and records with pictures against copying the files.
+"""Datasets written: episodes of 20 and of 1000 steps against TFDS's and Minari's own writing, pictures against copying.
 
-The first row's data are made up here, HalfCheetah-shaped: 17 + 6 float32, episodes of 1000 steps.  TFDS
-is handed the same episodes in memory, as columns, and runs ``download_and_prepare``; it gets fewer of
-them, since a rate is what is compared.  We read the HDF5 file, check every episode, and write.  Both
-folders are read back and compared, value by value.
+rlds      RLDS to RLDS and D4RL to RLDS: ours reads files, checks every episode, writes and syncs; TFDS runs
+          ``download_and_prepare`` on the same episodes in memory, as columns.  Both results are read back and compared.
+minari    Minari to Minari, checked; Minari's ``create_dataset_from_buffers`` on buffers in memory.  Compared too.
+targets   the same RLDS records to each kind of target: 20 steps against 1000
+pictures  the records of the Bridge dataset (four JPEG pictures of 64 x 64 a step, 10 steps), repeated; the same with
+          pictures of 256 x 256; and those with four episodes joined, about what the whole dataset's have.  They are
+          read, checked, cut into shards again and written, the pictures as the files they are; the peer copies the
+          same files on the same disk (``shutil.copyfile``).  Each syncs.  What was written is compared, byte for byte.
 
-The others' are the records of the Bridge dataset (four JPEG pictures of 64 x 64 a step, cut to 10 steps),
-repeated, the same with pictures of 256 x 256, and those with four episodes joined to one of 40 steps, about
-what the whole dataset's episodes have.  They are read, checked, cut into shards again and written, the pictures as
-the files they are; the peer copies the same files on the same disk (``shutil.copyfile``).  Each syncs what it
-wrote to the disk.  What was written is read back and compared, the pictures byte for byte.
+Slow peers get fewer episodes, since a rate is what is compared.  ``pip install "rlds2buf[tf-agents]" minari``.
 
-Contenders take turns, so that a change of the machine's speed meets all of them; medians count, and the
-ratio is that of each round's pair.  What has pictures in it and goes into a buffer, and the memory of that, is
-measured by bench_convert_images.py, which is run at the end.
-
-TFDS is left out where it is not installed: ``pip install "rlds2buf[tf-agents]"``.
-
-python scripts/bench_convert.py path/to/bridge_dataset/1.0.0
+python scripts/bench_convert.py --bridge path/to/bridge_dataset/1.0.0
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import importlib.util
 import io
 import itertools
 import logging
 import os
 import shutil
-import statistics
-import subprocess
-import sys
-import tempfile
-import time
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench import (
+    ACTION,
+    OBSERVATION,
+    Bench,
+    ByLength,
+    Pass,
+    columns,
+    cut,
+    minari_buffers,
+    turns,
+    write_d4rl,
+    write_minari,
+)
 from bench_convert_images import folder_of
-from bench_read import ACTION, LENGTH, OBSERVATION, write_d4rl
 
 import rlds2buf
 from rlds2buf import Episode, EpisodeBatch
 from rlds2buf.formats.rlds.sink import RldsDirSink
 
-BUILDER_BAR, COPY_BAR = 20.0, 0.5
-Pass = Callable[[], float]
-"""One conversion; returns its rate."""
+COPY_BAR = 0.5
 
 
-# Ours
+def convert(source: Path, target: Path, to: str, size: int) -> Pass:
+    """The whole way, validation and the last sync included; `size` is what is done."""
 
-
-def convert(source: Path, target: Path, unit: str) -> Pass:
-    """The whole way, validation and the last sync included; the rate in steps or bytes of the source."""
-    size = sum(file.stat().st_size for file in source.iterdir()) if source.is_dir() else 0
-
-    def run() -> float:
-        shutil.rmtree(target, ignore_errors=True)
-        start = time.perf_counter()
-        report = rlds2buf.convert(source, target, to="rlds")
-        seconds = time.perf_counter() - start
-        assert report.episodes == report.read and not report.lost, report
-        return (report.steps if unit == "steps" else size) / seconds
+    def run() -> int:
+        report = rlds2buf.convert(source, target, to=to)
+        assert report.episodes == report.read, report
+        return size
 
     return run
 
 
-# Peers
+def emptied(folder: Path) -> Any:
+    """Who removes what was written before: outside of the time."""
+
+    def clear(name: str) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+
+    return clear
 
 
-def tfds_builder(source: Path, target: Path, episodes: int) -> Pass:
-    """``download_and_prepare`` of a builder that yields the file's episodes as columns."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import tensorflow_datasets as tfds
+def assert_same_episodes(one: Path, other: Path, at_most: int | None = None, **options: Any) -> None:
+    """Every column of both datasets, value by value."""
+    count = 0
+    with rlds2buf.open_source(one, **options) as mine, rlds2buf.open_source(other, **options) as theirs:
+        for a, b in itertools.islice(zip(mine, theirs, strict=at_most is None), at_most):
+            ours, meant = dict(a.flatten()), dict(b.flatten())
+            assert list(ours) == list(meant)
+            for path, column in ours.items():
+                same = column.dtype == meant[path].dtype and np.array_equal(column, meant[path])
+                assert same, f"episode {a.index}: {path}"
+            count += 1
+    assert count
+
+
+# RLDS
+
+
+def tfds_builder(folder: Path, called: str, episodes: list[dict[str, np.ndarray]]) -> Pass:
+    """``download_and_prepare`` of a builder that yields these episodes as columns."""
+    import tensorflow_datasets as tfds
+
     logging.disable(logging.WARNING)
     tfds.disable_progress_bar()
-    with rlds2buf.open_source(source) as opened:
-        columns = [steps_of(episode) for episode in itertools.islice(opened, episodes)]
     tensor, scalar = tfds.features.Tensor, tfds.features.Scalar
     features = {
         "observation": tensor(shape=(OBSERVATION,), dtype=np.float32),
@@ -92,50 +101,116 @@ def tfds_builder(source: Path, target: Path, episodes: int) -> Pass:
         **{name: scalar(np.bool_) for name in ("is_first", "is_last", "is_terminal")},
     }
 
-    class Halfcheetah(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc, name-defined]
+    class Made(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc, name-defined]
         """The same dataset, as TFDS makes it."""
 
+        name = called
         VERSION = tfds.core.Version("1.0.0")
 
         def _info(self) -> Any:
-            return tfds.core.DatasetInfo(
-                builder=self,
-                features=tfds.features.FeaturesDict({"steps": tfds.features.Dataset(features)}),
-                disable_shuffling=True,
-            )
+            features_of = tfds.features.FeaturesDict({"steps": tfds.features.Dataset(features)})
+            return tfds.core.DatasetInfo(builder=self, features=features_of, disable_shuffling=True)
 
         def _split_generators(self, dl_manager: Any) -> Any:
             return {"train": self._generate_examples()}
 
         def _generate_examples(self) -> Any:
-            for i, steps in enumerate(columns):
+            for i, steps in enumerate(episodes):
                 yield i, {"steps": steps}
 
-    def run() -> float:
-        shutil.rmtree(target, ignore_errors=True)
-        builder = Halfcheetah(data_dir=str(target))
-        start = time.perf_counter()
+    def run() -> int:
         with contextlib.redirect_stdout(io.StringIO()):
-            builder.download_and_prepare()
-        return sum(len(steps["reward"]) for steps in columns) / (time.perf_counter() - start)
+            Made(data_dir=str(folder)).download_and_prepare()
+        return sum(len(steps["reward"]) for steps in episodes)
 
     return run
 
 
-def copy_files(source: Path, target: Path) -> Pass:
+def write_rlds(path: Path, steps: int, length: int) -> Path:
+    """The episodes as an RLDS folder."""
+    rlds2buf.convert([Episode(**part) for part in cut(columns(steps, length), length)], path, to="rlds")
+    return path
+
+
+def rlds(bench: Bench, folder: Path, steps: int) -> None:
+    """RLDS and D4RL to RLDS, against TFDS building it."""
+    out = folder / "out"
+    few = max(1000, steps // 10)
+
+    def make(length: int) -> dict[str, Pass]:
+        records = write_rlds(folder / f"made{length}" / "1.0.0", steps, length)
+        rows = write_d4rl(folder / f"{length}.hdf5", steps, length)
+        passes = {
+            "rlds2buf, RLDS to RLDS": convert(records, out / f"ours{length}", "rlds", steps),
+            "rlds2buf, D4RL to RLDS": convert(rows, out / f"rows{length}", "rlds", steps),
+        }
+        if bench.has("tensorflow_datasets"):
+            theirs = tfds_builder(out, f"theirs{length}", cut(columns(steps, length), length)[: few // length])
+            passes["TFDS, download_and_prepare"] = theirs
+            emptied(out)("")
+            passes["rlds2buf, RLDS to RLDS"]()
+            theirs()
+            assert_same_episodes(out / f"ours{length}", out / f"theirs{length}", few // length)
+            assert_same_episodes(out / f"ours{length}", records)
+        return passes
+
+    found = ByLength(bench, "written as RLDS, checked and synced", make, clear=emptied(out))
+    for what in ("RLDS", "D4RL"):
+        found.against(f"{what} to RLDS", f"rlds2buf, {what} to RLDS", "TFDS, download_and_prepare", 20, 20)
+
+
+def minari(bench: Bench, folder: Path, steps: int) -> None:
+    """Minari to Minari, against Minari's own writing."""
+    if not bench.has("minari"):
+        return
+    out = folder / "theirs"
+
+    def make(length: int) -> dict[str, Pass]:
+        buffers = minari_buffers(steps, length)
+        write_minari(folder / "read", f"read{length}", buffers)
+        source, target = folder / "read" / "made" / f"read{length}-v0", out / "made" / f"ours{length}-v0"
+        ours = convert(source, target, "minari", steps)
+        emptied(out)("")
+        ours()
+        assert_same_episodes(source, target)
+
+        def theirs() -> int:
+            return int(write_minari(out, f"theirs{length}", buffers).total_steps)
+
+        return {"rlds2buf, Minari to Minari": ours, "Minari, create_dataset_from_buffers": theirs}
+
+    found = ByLength(bench, "written as Minari, checked", make, clear=emptied(out))
+    work = "Minari to Minari", "rlds2buf, Minari to Minari", "Minari, create_dataset_from_buffers"
+    found.against(*work, 2)
+
+
+def targets(bench: Bench, folder: Path, steps: int) -> None:
+    """One dataset to each kind of target."""
+    out = folder / "out"
+    kinds = {"rlds": "r", "d4rl": "d.hdf5", "minari": "made/m-v0", "buffer": "b"}
+
+    def make(length: int) -> dict[str, Pass]:
+        source = write_rlds(folder / f"made{length}" / "1.0.0", steps, length)
+        return {f"RLDS to {to}": convert(source, out / name, to, steps) for to, name in kinds.items()}
+
+    found = ByLength(bench, "one dataset to each target", make, clear=emptied(out))
+    for to in kinds:
+        found.short_against_long(f"RLDS to {to}", f"RLDS to {to}")
+
+
+# Pictures
+
+
+def copy_files(source: Path, target: Path, size: int) -> Pass:
     """Every file copied and synced, in bytes."""
 
-    def run() -> float:
-        shutil.rmtree(target, ignore_errors=True)
+    def run() -> int:
         target.mkdir()
-        start = time.perf_counter()
-        size = 0
         for file in source.iterdir():
-            size += file.stat().st_size
             shutil.copyfile(file, target / file.name)
             sync(target / file.name)
         sync(target)
-        return size / (time.perf_counter() - start)
+        return size
 
     return run
 
@@ -145,74 +220,6 @@ def sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     os.fsync(handle)
     os.close(handle)
-
-
-# Equal work
-
-
-def steps_of(episode: Episode) -> dict[str, np.ndarray]:
-    """The columns of a step without infos, by name."""
-    return {path[0]: column for path, column in episode.flatten() if len(path) == 1}  # type: ignore[misc]
-
-
-def assert_same_episodes(one: Any, other: Any, at_most: int | None = None) -> int:
-    """Every column of both sources, value by value; returns how many steps there were."""
-    steps = 0
-    for mine, theirs in itertools.islice(zip(one, other, strict=at_most is None), at_most):
-        columns, others = dict(mine.flatten()), dict(theirs.flatten())
-        assert list(columns) == list(others)
-        for path, column in columns.items():
-            same = column.dtype == others[path].dtype and np.array_equal(column, others[path])
-            assert same, f"episode {mine.index}: {path}"
-        steps += mine.num_steps
-    assert steps
-    return steps
-
-
-# The table
-
-
-def take_turns(passes: dict[str, Pass], rounds: int) -> dict[str, list[float]]:
-    """The rates of each round, after one that warms up."""
-    rates: dict[str, list[float]] = {name: [] for name in passes}
-    for turn in range(rounds + 1):
-        for name, run in passes.items():
-            rate = run()
-            if turn:
-                rates[name].append(rate)
-    return rates
-
-
-def report(title: str, rates: dict[str, list[float]], scale: float, unit: str, bar: float) -> bool:
-    """Print one row per contender; whether the first one reaches `bar` times the second one's rate."""
-    print(title)
-    for name, values in rates.items():
-        print(f"  {name:42s} {statistics.median(values) / scale:12,.1f} {unit}")
-    if len(rates) < 2:
-        return True
-    ours, theirs = rates.values()
-    ratios = sorted(a / b for a, b in zip(ours, theirs, strict=True))
-    ratio = statistics.median(ratios)
-    print(f"  ratio {ratio:.2f}x ({ratios[0]:.2f} to {ratios[-1]:.2f}), bar {bar}x")
-    return ratio >= bar
-
-
-def d4rl_to_rlds(folder: Path, episodes: int, peer_episodes: int, rounds: int) -> bool:
-    """The first row."""
-    source = write_d4rl(folder / "halfcheetah.hdf5", episodes * LENGTH)
-    passes = {"rlds2buf, D4RL file to RLDS, checked": convert(source, folder / "ours", "steps")}
-    if importlib.util.find_spec("tensorflow_datasets"):
-        name = f"TFDS, download_and_prepare, {peer_episodes} episodes"
-        passes[name] = tfds_builder(source, folder / "theirs", peer_episodes)
-    else:
-        print("(TFDS is not installed, left out)")
-    rates = take_turns(passes, rounds)
-    with rlds2buf.open_source(folder / "ours") as ours, rlds2buf.open_source(source) as meant:
-        steps = assert_same_episodes(ours, meant)
-        if len(passes) > 1:
-            with rlds2buf.open_source(folder / "theirs" / "halfcheetah") as theirs:
-                assert_same_episodes(ours, theirs, peer_episodes)
-    return report(f"D4RL HDF5 to RLDS, {steps:,} steps", rates, 1e3, "k steps/s", BUILDER_BAR)
 
 
 def joined(source: Path, target: Path, count: int) -> Path:
@@ -230,47 +237,41 @@ def joined(source: Path, target: Path, count: int) -> Path:
     return target
 
 
-def rlds_to_rlds(folder: Path, bridge: Path, times: int, size: int | None, join: int, rounds: int) -> bool:
+def pictures(bench: Bench, folder: Path, steps: int) -> None:
     """Records with pictures, cut into shards again."""
-    if join > 1:
-        bridge = joined(bridge, folder / "joined" / "1.0.0", join)
-    source = folder_of(bridge, folder / "bridge" / "1.0.0", times, size)
-    passes = {
-        "rlds2buf, pictures as they are, checked": convert(source, folder / "out", "bytes"),
-        "shutil.copyfile of the same files": copy_files(source, folder / "copy"),
-    }
-    rates = take_turns(passes, rounds)
-    with rlds2buf.open_source(folder / "out") as ours, rlds2buf.open_source(source) as meant:
-        assert_same_episodes(ours.encoded(), meant.encoded())
-    shards = len(list((folder / "out").glob("*.tfrecord-*")))
-    total = sum(file.stat().st_size for file in source.iterdir())
-    shape = f"pictures of {size or 64} x {size or 64}, {10 * join} steps an episode"
-    title = f"RLDS to RLDS, {shape}, {total / 1e6:,.0f} MB, 1 shard to {shards}"
-    return report(title, rates, 1e6, "MB/s", COPY_BAR)
+    if bench.options.bridge == Path():
+        return
+    for size, join in ((64, 1), (256, 1), (256, 4)):
+        bridge, here = bench.options.bridge, folder / f"{size}-{join}"
+        if join > 1:
+            bridge = joined(bridge, here / "joined" / "1.0.0", join)
+        times = bench.options.times // (4 if size > 64 else 1)
+        source = folder_of(bridge, here / "bridge" / "1.0.0", times, None if size == 64 else size)
+        total, out = sum(file.stat().st_size for file in source.iterdir()), here / "out"
+        ours, theirs = "rlds2buf, pictures as they are, checked", "shutil.copyfile of the same files"
+        passes = {
+            ours: convert(source, out / "ours", "rlds", total),
+            theirs: copy_files(source, out / "copy", total),
+        }
+        emptied(out)("")
+        passes[ours]()
+        assert_same_episodes(out / "ours", source, images="encoded")
+        rates = turns(passes, bench.rounds, emptied(out))
+        shape = f"JPEGs of {size} x {size} in episodes of {10 * join} steps"
+        bench.show(f"RLDS to RLDS, {shape}, {total / 1e6:,.0f} MB", rates, "bytes/s")
+        bench.ratio(f"RLDS to RLDS, {shape}", rates, ours, theirs, least=COPY_BAR)
+        shutil.rmtree(here)
 
 
 def main() -> None:
-    """The command line; exits with 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bridge", type=Path, nargs="?", help="the version folder of a Bridge dataset of one shard")
-    parser.add_argument("--episodes", type=int, default=300, help="of 1000 steps each, in the D4RL file")
-    parser.add_argument("--peer-episodes", type=int, default=20, help="of them, for TFDS's builder")
-    parser.add_argument("--times", type=int, default=96, help="how often Bridge's records are repeated")
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with tempfile.TemporaryDirectory() as name:
-        good = d4rl_to_rlds(Path(name), options.episodes, options.peer_episodes, options.rounds)
-    for size, join in ((None, 1), (256, 1), (256, 4)) if options.bridge else ():
-        times = options.times // (4 if size else 1)
-        with tempfile.TemporaryDirectory() as name:
-            good &= rlds_to_rlds(Path(name), options.bridge, times, size, join, options.rounds)
-    if options.bridge:
-        pictures = Path(__file__).with_name("bench_convert_images.py")
-        good &= (
-            subprocess.run([sys.executable, pictures, options.bridge, "--rounds", str(options.rounds)]).returncode == 0
-        )
-    sys.exit(int(not good))
+    """Measure and print."""
+    parts = ["rlds", "minari", "targets", "pictures"]
+    bench = Bench(__doc__, parts=parts, steps=200_000, bridge=Path(), times=96)
+    for part in bench.options.parts:
+        with bench.folder() as folder:
+            steps = bench.options.steps // (4 if part == "minari" else 1)
+            globals()[part](bench, folder, steps // 1000 * 1000)
+    bench.finish()
 
 
 if __name__ == "__main__":

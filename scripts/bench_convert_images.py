@@ -1,52 +1,47 @@
 #!/usr/bin/env python3
 """Robot data with pictures: RLDS records into a buffer, decoded, against TFDS decoding the same ones.
 
-The records are those of the Bridge dataset (four 64 x 64 JPEG pictures a step), repeated, with the last
-step flagged, which they leave out; and the same with every picture enlarged to 256 x 256 and encoded
-again.  Contenders take turns, so that a change of
-the machine's speed meets all of them; medians count, and the ratio is that of each round's pair.
-That everybody decodes the same pixels is asserted first, by their sum.  Then the peak memory of
-converting 1x and 8x the records to a folder is compared, decoded and encoded, each in a process of
-its own.  TFDS is left out where it is not installed: ``pip install "rlds2buf[tf-agents]"``.
+The records are those of the Bridge dataset (four 64 x 64 JPEG pictures a step, episodes of 10 steps), repeated, with
+the last step flagged, which they leave out; and the same with every picture enlarged to 256 x 256 and encoded again.
+That everybody decodes the same pixels is asserted first, by their sum.  Then the peak memory of converting 4x
+and 32x the records to a folder, decoded and encoded.  ``pip install "rlds2buf[tf-agents]"``.
 
-python scripts/bench_convert_images.py path/to/bridge_dataset/1.0.0
+python scripts/bench_convert_images.py --bridge path/to/bridge_dataset/1.0.0
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
 import io
 import json
-import os
-import shutil
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_memory import BAR as MEMORY_BAR
-from bench_read import delimited
+from bench import Bench, Pass, turns
+from bench_memory import compare
 from PIL import Image
 
 import rlds2buf
-from rlds2buf.codecs.images.turbo import turbo_decoder
 from rlds2buf.codecs.tfrecord.example import parse_example
 from rlds2buf.codecs.tfrecord.frames import frame, read_records
 from rlds2buf.formats.rlds.source import RldsDirSource
 
-SPEED_BAR = 1.5
+SPEED_BAR = 2.0
 PICTURES = [f"image_{i}" for i in range(4)]
-Pass = Callable[[], int]
-"""One pass over some data; returns the number of steps it saw."""
 
 
 # The data
+
+
+def delimited(field: int, payload: bytes) -> bytes:
+    """A field of a protocol buffer, its length before it."""
+    length, head = len(payload), bytearray([field << 3 | 2])
+    while length >= 0x80:
+        head.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes(head) + bytes([length]) + payload
 
 
 def folder_of(source: Path, target: Path, times: int, size: int | None) -> Path:
@@ -238,97 +233,37 @@ def assert_equal_work(folder: Path) -> None:
     assert ours == theirs, (ours, theirs)
 
 
-def measure(folder: Path, rounds: int) -> dict[str, list[float]]:
-    """Steps/s of each in every round, in turns, after one pass to warm up."""
+def speed(bench: Bench, what: str, folder: Path) -> None:
+    """Everybody in turns; the best of TFDS's counts."""
     makers: dict[str, Callable[[Path], Pass]] = dict(OURS)
-    if importlib.util.find_spec("tensorflow_datasets") is None:
-        print("(TFDS is not installed, left out)", file=sys.stderr)
-    else:
+    if bench.has("tensorflow_datasets"):
         assert_equal_work(folder)
         makers |= THEIRS
-    passes = {name: make(folder) for name, make in makers.items()}
-    speeds: dict[str, list[float]] = {name: [] for name in passes}
-    for turn in range(rounds + 1):
-        for name, run in passes.items():
-            start = time.perf_counter()
-            steps = run()
-            if turn:
-                speeds[name].append(steps / (time.perf_counter() - start))
-    return speeds
-
-
-def report(title: str, speeds: dict[str, list[float]]) -> float:
-    """Print one row per contender; returns how many times the best of TFDS the first one reaches."""
-    print(f"{title}, median of {len(next(iter(speeds.values())))}")
-    medians = {name: statistics.median(values) for name, values in speeds.items()}
-    first = next(iter(medians))
-    for name, speed in medians.items():
-        ratio = statistics.median(a / b for a, b in zip(speeds[first], speeds[name], strict=True))
-        print(f"  {name:36s} {speed:10,.0f} steps/s {4 * speed:10,.0f} pictures/s   {ratio:6.2f}x")
-    peers = [name for name in THEIRS if name in medians]
-    return min((medians[first] / medians[name] for name in peers), default=float("inf"))
-
-
-# Memory
-
-
-def peak(source: Path, target: Path, images: str) -> tuple[int, int]:
-    """Peak resident bytes of a process that converts to a folder, and the steps it wrote."""
-    # Linux's ru_maxrss starts at what the parent had, which TensorFlow has made large here; VmHWM does not.
-    code = f"""
-import json, pathlib, re, resource, sys, rlds2buf
-report = rlds2buf.convert({str(source)!r}, {str(target)!r}, images={images!r})
-status = pathlib.Path("/proc/self/status")
-if status.exists():
-    peak = int(re.search(r"VmHWM:\\s*(\\d+) kB", status.read_text())[1]) * 1024
-else:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-print(json.dumps([peak, report.steps]))
-"""
-    done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True)
-    shutil.rmtree(target)
-    most, steps = json.loads(done.stdout)
-    return most, steps
-
-
-def compare_memory(title: str, folders: tuple[Path, Path], target: Path) -> float:
-    """Print one line for decoded and encoded; returns by how much more memory 8x the data takes, at worst."""
-    worst = 0.0
-    for images in ("decoded", "encoded"):
-        (one, steps), (eight, more) = (peak(path, target, images) for path in folders)
-        print(
-            f"{title}, {images}: {steps:,} steps {one / 2**20:.0f} MiB, {more:,} steps {eight / 2**20:.0f} MiB, "
-            f"ratio {eight / one:.2f} (bar {MEMORY_BAR})"
-        )
-        worst = max(worst, eight / one)
-    return worst
+    rates = turns({name: make(folder) for name, make in makers.items()}, bench.rounds)
+    bench.show(f"Bridge, {what}, four pictures a step", rates)
+    best = max((name for name in THEIRS if name in rates), key=lambda name: statistics.median(rates[name]), default="")
+    bench.ratio(f"{what} decoded into a buffer", rates, next(iter(OURS)), best, least=SPEED_BAR)
 
 
 def main() -> None:
-    """The command line; exits with 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bridge", type=Path, help="the version folder of a Bridge dataset of one shard")
-    parser.add_argument("--times", type=int, default=16, help="how often its records are repeated")
-    parser.add_argument("--size", type=int, default=256, help="of the enlarged pictures")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--no-memory", action="store_true")
-    options = parser.parse_args()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    print("JPEG decoder:", "Pillow" if turbo_decoder() is None else "simplejpeg", file=sys.stderr)
-    good = True
-    for title, size, times in (
-        ("64 x 64", None, options.times),
-        (f"{options.size} x {options.size}", options.size, max(1, options.times // 8)),
-    ):
-        with tempfile.TemporaryDirectory() as name:
-            once = folder_of(options.bridge, Path(name) / "1" / "1.0.0", times, size)
-            ratio = report(f"Bridge, {title}", measure(once, options.rounds))
-            print(f"  into a buffer at {ratio:.2f}x the best of TFDS (bar {SPEED_BAR})")
-            good &= ratio >= SPEED_BAR
-            if not options.no_memory:
-                more = folder_of(options.bridge, Path(name) / "8" / "1.0.0", 8 * times, size)
-                good &= compare_memory(f"Bridge, {title}", (once, more), Path(name) / "out") <= MEMORY_BAR
-    sys.exit(int(not good))
+    """Measure and print."""
+    bench = Bench(__doc__, bridge=Path(), times=16, size=256, parts=["speed", "memory"])
+    for size, times in ((64, bench.options.times), (bench.options.size, max(1, bench.options.times // 4))):
+        what = f"JPEGs of {size} x {size}"
+        with bench.folder() as folder:
+            kept = None if size == 64 else size
+
+            def made(times: int, folder: Path = folder, kept: int | None = kept) -> Path:
+                return folder_of(bench.options.bridge, folder / str(times) / "1.0.0", times, kept)
+
+            if "speed" in bench.options.parts:
+                speed(bench, what, made(times))
+            if "memory" in bench.options.parts:
+                # Several blocks of 64 MiB each, or their number would be what is compared.
+                both = [made(4 * times), made(32 * times)]
+                for images in ("decoded", "encoded"):
+                    compare(bench, f"{what} {images} to a buffer", both, "buffer", options=f", images={images!r}")
+    bench.finish()
 
 
 if __name__ == "__main__":

@@ -9,14 +9,11 @@ beside it.  Run it with ``pip install stable-baselines3`` beside rlds2buf.
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from bench import Bench, turns
 
 import rlds2buf
 
@@ -128,52 +125,20 @@ def sb3(data: dict[str, np.ndarray]) -> Callable[[int], Any]:
     return buffer.sample
 
 
-def compare(contenders: dict[str, Callable[[int], Any]], batch: int, rounds: int) -> dict[str, float]:
-    """Median seconds of a batch, by contender."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(rounds // 50 + 1):
-        for name, draw in contenders.items():
-            for _ in range(50):
-                start = time.perf_counter()
-                draw(batch)
-                if turn:  # the first block warms up
-                    times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
-def measure(transitions: int = 200_000, rounds: int = 1000) -> dict[str, Any]:
-    """Microseconds and ratios at batch sizes 256 and 2048."""
-    data = columns(transitions)
-    contenders = {"rlds2buf": ours(data), "rlds2buf prioritized": ours(data, "prioritized")}
-    try:
-        contenders["SB3"] = sb3(data)
-    except ImportError as cause:
-        print(f"(SB3 is left out: {cause})")
-    result: dict[str, Any] = {}
-    for batch in (256, 2048):
-        medians = compare(contenders, batch, rounds)
-        result[str(batch)] = {
-            "microseconds": {name: value * 1e6 for name, value in medians.items()},
-            "ratio": {name: medians["rlds2buf"] / value for name, value in medians.items()},
-        }
-    return result
-
-
 def main() -> None:
-    """Print one row per contender and batch size: median time of a batch, and ours as a ratio of it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--transitions", type=int, default=200_000)
-    parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    result = measure(options.transitions, options.rounds)
-    if options.json:
-        print(json.dumps(result))
-        return
-    for batch, row in result.items():
-        print(f"hindsight sample of {batch} from {options.transitions:,} transitions, median of {options.rounds}")
-        for name, value in row["microseconds"].items():
-            print(f"  {name:22s} {value:8.1f} us   ours is {row['ratio'][name]:.3f}x its time")
+    """Measure and print."""
+    bench = Bench(__doc__, rounds=20, transitions=200_000)
+    data = columns(bench.options.transitions)
+    contenders = {"rlds2buf": ours(data), "rlds2buf, prioritized": ours(data, "prioritized")}
+    if bench.has("stable_baselines3"):
+        contenders["SB3's HerReplayBuffer"] = sb3(data)
+    for batch in (256, 2048):
+        work = f"hindsight sample, {batch} of {bench.options.transitions:,}"
+        draws = {name: lambda draw=draw, batch=batch: draw(batch) for name, draw in contenders.items()}
+        rates = turns(draws, bench.rounds, calls=50)
+        bench.show(work, rates, "us")
+        bench.ratio(work, rates, "rlds2buf", "SB3's HerReplayBuffer")
+    bench.finish()
 
 
 if __name__ == "__main__":

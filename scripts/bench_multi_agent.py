@@ -9,16 +9,12 @@ and join them one by one; ours gather columns.
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
-import json
-import statistics
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from bench import Bench, turns
 
 import rlds2buf
 
@@ -91,54 +87,25 @@ def rllib(mode: str, data: dict[str, dict[str, np.ndarray]]) -> tuple[Callable[[
     return buffer.sample, time.perf_counter() - started
 
 
-def measure(
-    mode: str, makers: dict[str, Callable[..., Any]], data: dict[str, Any], batch_size: int, rounds: int
-) -> dict[str, Any]:
-    """Median microseconds of a batch of each contender, and seconds of adding."""
-    made = {name: make(mode, data) for name, make in makers.items()}
-    times: dict[str, list[float]] = {name: [] for name in made}
-    for turn in range(rounds + 1):
-        for name, (sample, _) in made.items():
-            for _ in range(1 if name == "rllib" else 10):
-                started = time.perf_counter()
-                batch = sample(batch_size)
-                if turn:
-                    times[name].append(time.perf_counter() - started)
-            assert len(batch if name == "rlds2buf" else batch.policy_batches) == len(data)
-    medians = {name: statistics.median(values) * 1e6 for name, values in times.items()}
-    result: dict[str, Any] = {"microseconds": medians}
-    result["add_seconds"] = {name: seconds for name, (_, seconds) in made.items()}
-    if "rllib" in medians:
-        result["times_faster"] = medians["rllib"] / medians["rlds2buf"]
-    return result
-
-
 def main() -> None:
-    """Print one line per mode: median time of a batch of each, and the ratio."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--policies", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=10_000, help="of each policy")
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    warnings.simplefilter("ignore")  # RLlib's notes on its own future
+    """Measure and print."""
+    bench = Bench(__doc__, rounds=20, policies=8, steps=10_000, batch=256)
+    options = bench.options
     data = {f"policy_{i}": steps(i, options.steps) for i in range(options.policies)}
-    makers: dict[str, Callable[..., Any]] = {"rlds2buf": ours}
-    if importlib.util.find_spec("ray") is not None:
-        makers["rllib"] = rllib
-    elif not options.json:
-        print("(ray[rllib] is not installed, left out)")
-    results = {mode: measure(mode, makers, data, options.batch, options.rounds) for mode in ("independent", "lockstep")}
-    if options.json:
-        print(json.dumps(results))
-        return
-    print(f"{options.batch} items of each of {options.policies} policies, {options.steps:,} steps each; medians")
-    for mode, result in results.items():
-        ratio = f", {result['times_faster']:.0f} times faster" if "times_faster" in result else ""
-        each = ", ".join(f"{name} {value:,.0f} us" for name, value in result["microseconds"].items())
-        added = ", ".join(f"{name} {value:.2f} s" for name, value in result["add_seconds"].items())
-        print(f"  {mode:12s} {each}{ratio} (adding: {added})")
+    makers: dict[str, Callable[..., Any]] = {"rlds2buf": ours} | ({"RLlib": rllib} if bench.has("ray") else {})
+    for mode in ("independent", "lockstep"):
+        made = {name: make(mode, data) for name, make in makers.items()}
+        for sample, _ in made.values():
+            assert len(getattr(batch := sample(options.batch), "policy_batches", batch)) == len(data)
+        rates = turns(
+            {name: lambda draw=draw: draw(options.batch) for name, (draw, _) in made.items()}, bench.rounds, calls=5
+        )
+        work = f"multi-agent sample, {options.policies} policies x {options.batch}, {mode}"
+        bench.show(work, rates, "us")
+        bench.ratio(work, rates, "rlds2buf", "RLlib")
+        adding = {name: [options.steps * options.policies / seconds] for name, (_, seconds) in made.items()}
+        bench.show(f"steps added, {mode}", adding)
+    bench.finish()
 
 
 if __name__ == "__main__":

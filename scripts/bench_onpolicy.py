@@ -16,10 +16,8 @@ published algorithm: a Python loop over the elements of a tensor; the output say
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import importlib.util
-import json
 import statistics
 import sys
 import time
@@ -29,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench import Bench
 
 import rlds2buf
 from rlds2buf import FieldSpec, StepSpec, returns
@@ -323,33 +322,24 @@ def boxes() -> tuple[Any, Any]:
 
 
 def main() -> None:
-    """Print one block per piece of work: seconds, and how many times faster ours is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the paths, of the steps and of the batch")
-    parser.add_argument("--repeats", type=int, default=5, help="runs of ours, of which the median counts")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    tenth = 10 if options.quick else 1
+    """Measure and print."""
+    bench = Bench(__doc__, quick=0)
+    tenth = 10 if bench.options.quick else 1
     peer = find_peer()
     rows = [
-        bench_gae(peer, 1000 // tenth, 1000, options.repeats),
-        bench_store(peer, 64, 2048 // tenth, options.repeats),
-        bench_vtrace(peer, 256 // tenth, 100, options.repeats),
+        bench_gae(peer, 1000 // tenth, 1000, bench.rounds),
+        bench_store(peer, 64, 2048 // tenth, bench.rounds),
+        bench_vtrace(peer, 256 // tenth, 100, bench.rounds),
     ]
-    name = "none: PyTorch is not installed" if peer is None else peer.name
-    if options.json:
-        print(json.dumps({"peer": name, "seconds": rows}))
-        return
-    print(f"peer: {name}")
     for row in rows:
-        print(f"\n{row['work']}" + (f"   ({row['note']})" if "note" in row else ""))
-        slow = row.get("peer")
-        for key, seconds in row.items():
-            if key.startswith("peer"):
-                print(f"  {key:52s} {seconds * 1e3:10.2f} ms")
-            elif key.startswith("ours"):
-                ratio = "" if slow is None else f"   {slow / seconds:8.0f} times as fast (bar: {row['bar']})"
-                print(f"  {key:52s} {seconds * 1e3:10.2f} ms{ratio}")
+        times = {name: [1 / seconds] for name, seconds in row.items() if name.startswith(("ours", "peer"))}
+        bench.show(row["work"] + (f"   ({row['note']})" if "note" in row else ""), times, "us")
+        for name in times if peer else ():
+            if name.startswith("ours"):
+                bench.ratio(row["work"] + name[4:], times, name, "peer", least=row["bar"], name=peer.name)
+    if peer is None:
+        print("(PyTorch is not installed, no peer)", file=sys.stderr)
+    bench.finish()
 
 
 if __name__ == "__main__":

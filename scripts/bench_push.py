@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""rlds2buf.push beside what else fills a Reverb table, on one local server, in turn.
+"""rlds2buf.push beside what else fills a Reverb table, on one local server, with episodes of 20 and of 1000 steps.
 
-HalfCheetah-shaped data (observation 17, action 6, float32, episodes of 1000 steps), in memory; items
-are TF-Agents' two-step trajectories.  The server is a process of its own.  A rate counts from the
-start until the table holds every item.  Slow peers get fewer steps, since a rate is what is compared.
+HalfCheetah-shaped data, in memory; items are TF-Agents' two-step trajectories.  The server is a process of its own.
+A rate counts from the start until the table holds every item.  Slow peers get fewer steps, since a rate is what is
+compared.
 
 push            rlds2buf.push, validation included
 prebuilt        the same bytes, made before the clock starts: the server's own limit
-push short, prebuilt short           the same for episodes of 20 steps
 TF-Agents       push_rlds_to_reverb with a ReverbAddTrajectoryObserver
 TrajectoryWriter, StructuredWriter   dm-reverb's own, as its documentation uses them
 
@@ -18,64 +17,39 @@ Needs ``pip install "rlds2buf[tf-agents,reverb]"``.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
-import os
-import shutil
-import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+from bench import Bench, ByLength, Pass, columns, peak, turns
 
 import rlds2buf
+from rlds2buf import EpisodeBatch
 from rlds2buf.io.source import Source
-
-ROWS, SHORT = 1000, 20
-BLOCK = 16  # episodes of ROWS in a block
-BARS = {"TF-Agents": 50.0, "TrajectoryWriter": 8.0, "StructuredWriter": 3.0}
 
 
 class Episodes(Source):
-    """Made as they are read, so that they take no memory.
-
-    Args:
-        steps: about how many, of whole blocks.
-        rows: steps of an episode.
-    """
+    """Made as they are read, so that they take no memory."""
 
     format: ClassVar[str] = "synthetic"
     name = "synthetic"
 
-    def __init__(self, steps: int, rows: int = ROWS) -> None:
-        self.rows = rows
-        self.count = max(1, steps // rows)
-        rng = np.random.default_rng(0)
-        size = BLOCK * ROWS // rows
-        edge = np.arange(size * rows) % rows
-        self._starts = np.arange(size) * rows
-        self._block = rlds2buf.Episode(
-            observation=rng.standard_normal((len(edge), 17), np.float32),
-            action=rng.standard_normal((len(edge), 6), np.float32),
-            reward=rng.standard_normal(len(edge), np.float32),
-            discount=np.ones(len(edge), np.float32),
-            is_first=edge == 0,
-            is_last=edge == rows - 1,
-            is_terminal=np.zeros(len(edge), np.bool_),
-            source=self.name,
-        )
+    def __init__(self, count: int, length: int) -> None:
+        self.count, self.length = count, length
+        # As many as a block has; every block has the same rows.
+        some = max(4, (1 << 14) // length)
+        self._made = columns(some * length, length)
 
     @property
     def spec(self) -> Any:
-        return rlds2buf.spec_of(self._block)
+        return rlds2buf.spec_of(rlds2buf.Episode(**self._made))
 
     @property
     def num_episodes(self) -> int:
@@ -83,18 +57,20 @@ class Episodes(Source):
 
     @property
     def num_steps(self) -> int:
-        return self.count * self.rows
+        return self.count * self.length
 
-    def read_batches(self, start: int = 0, stop: int | None = None, **size: int) -> Iterator[Any]:
+    def read_batches(self, start: int = 0, stop: int | None = None, **sizes: int) -> Iterator[Any]:
         stop = self.count if stop is None else min(stop, self.count)
-        for index in range(start, stop, len(self._starts)):
-            # Copied, as a reader would have to.
-            rows = self._block.replace(observation=self._block.observation.copy(), index=index)
-            batch = rlds2buf.EpisodeBatch(rows, self._starts)
-            yield batch.take(slice(0, stop - index))
+        some = len(self._made["reward"]) // self.length
+        for first in range(start, stop, some):
+            index = np.arange(first, min(first + some, stop))
+            made = {name: column[: len(index) * self.length] for name, column in self._made.items()}
+            made["observation"] = made["observation"].copy()  # as a reader would have to
+            rows = rlds2buf.Episode(**made, source=self.name)
+            yield EpisodeBatch(rows, np.arange(len(index)) * self.length, index=index)
 
     def fingerprint(self) -> str:
-        return f"synthetic {self.count} of {self.rows}"
+        return f"synthetic {self.count} x {self.length}"
 
 
 def table_server(port: int, folder: str | None) -> None:
@@ -126,17 +102,17 @@ def server(folder: str | None = None) -> Iterator[tuple[str, float]]:
             process.kill()
 
 
-class Bench:
+class Runs:
     """The runs, by name; each fills the table "replay" and returns how many items it holds then."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, length: int) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import reverb
             import tensorflow as tf
             from tf_agents.replay_buffers import reverb_utils, rlds_to_reverb
         self.reverb, self.tf, self.observers, self.util = reverb, tf, reverb_utils, rlds_to_reverb
-        self.address = address
+        self.address, self.length = address, length
         self.client = reverb.Client(address)
 
     def size(self, table: str) -> int:
@@ -147,18 +123,18 @@ class Bench:
             time.sleep(0.0005)
         return items
 
-    def push(self, steps: int, table: str = "replay", rows: int = ROWS) -> Callable[[], int]:
-        source = Episodes(steps, rows)
+    def push(self, episodes: int, table: str = "replay") -> Callable[[], int]:
+        source = Episodes(episodes, self.length)
         return lambda: rlds2buf.push(source, self.address, table).items
 
-    def prebuilt(self, steps: int, rows: int = ROWS) -> Callable[[], int]:
+    def prebuilt(self, episodes: int) -> Callable[[], int]:
         from rlds2buf.formats.reverb.item_keys import KeyMaker
         from rlds2buf.formats.reverb.patterns.trajectories import TrajectoryPattern
         from rlds2buf.formats.reverb.protocol.insert_stream import InsertStream
         from rlds2buf.formats.reverb.protocol.item_encoder import ItemEncoder
         from rlds2buf.formats.reverb.request_builder import RequestBuilder
 
-        source, pattern = Episodes(steps, rows), TrajectoryPattern()
+        source, pattern = Episodes(episodes, self.length), TrajectoryPattern()
         requests: list[Any] = []
         encoder = ItemEncoder("replay", pattern.columns(source.spec), max_chunk_length=16)
         builder = RequestBuilder(encoder, 16, send=requests.append, mark=lambda marks: None)
@@ -188,7 +164,7 @@ class Bench:
     def tf_agents(self, episodes: int, table: str = "replay") -> Callable[[], int]:
         steps = [
             {name: getattr(one, name) for name in self.util.get_rlds_step_features()}
-            for one in Episodes(episodes * ROWS)
+            for one in Episodes(episodes, self.length)
         ]
         data = self.tf.data.Dataset.from_tensor_slices(
             {"steps": [self.tf.data.Dataset.from_tensor_slices(episode) for episode in steps]}
@@ -200,17 +176,17 @@ class Bench:
             for frame in self.util.convert_rlds_to_trajectories(data):
                 observer(frame)
             observer.flush()
-            return self.filled(table, episodes * (ROWS - 1))
+            return self.filled(table, episodes * (self.length - 1))
 
         return run
 
     def frames(self, episodes: int) -> list[list[dict[str, Any]]]:
         """Per episode, its frames as a writer is given them, one at a time."""
         out = []
-        for one in Episodes(episodes * ROWS):
+        for one in Episodes(episodes, self.length):
             pairs = rlds2buf.step_pairs(one)._asdict()
             pairs.pop("policy_info")
-            out.append([{name: column[t] for name, column in pairs.items()} for t in range(ROWS)])
+            out.append([{name: column[t] for name, column in pairs.items()} for t in range(self.length)])
         return out
 
     def trajectory_writer(self, episodes: int) -> Callable[[], int]:
@@ -225,7 +201,7 @@ class Bench:
                             item = {name: column[-2:] for name, column in writer.history.items()}
                             writer.create_item("replay", priority=1.0, trajectory=item)
                     writer.end_episode()
-            return self.filled("replay", episodes * (ROWS - 1))
+            return self.filled("replay", episodes * (self.length - 1))
 
         return run
 
@@ -242,7 +218,7 @@ class Bench:
                     writer.append(frame)
                 writer.end_episode()
             writer.flush()
-            return self.filled("replay", episodes * (ROWS - 1))
+            return self.filled("replay", episodes * (self.length - 1))
 
         return run
 
@@ -262,131 +238,89 @@ class Bench:
         return run
 
 
-def rate(run: Callable[[], int]) -> float:
-    start = time.perf_counter()
-    done = run()
-    return done / (time.perf_counter() - start)
+def filling(bench: Bench, address: str, steps: int) -> None:
+    """Everybody fills the table, emptied before each."""
+
+    def make(length: int) -> dict[str, Pass]:
+        runs, episodes = Runs(address, length), max(1, steps // length)
+        return {
+            "push": runs.push(episodes),
+            "prebuilt": runs.prebuilt(episodes),
+            "TF-Agents": runs.tf_agents(max(1, episodes // 50)),
+            "TrajectoryWriter": runs.trajectory_writer(max(1, episodes // 10)),
+            "StructuredWriter": runs.structured_writer(max(1, episodes // 5)),
+        }
+
+    client = Runs(address, 1).client
+    found = ByLength(bench, "items into a table", make, "items/s", clear=lambda name: client.reset("replay"))
+    work = "two-step items into a Reverb server"
+    found.against(work, "push", "TF-Agents", 50, 50)
+    found.against(work, "push", "TrajectoryWriter", 8, 8)
+    found.against(work, "push", "StructuredWriter", 3, 3)
+    found.against(f"{work} (the server's own limit)", "push", "prebuilt", 0.8, 0.7)
+    found.short_against_long(work, "push", 0.6)
 
 
-def bench_filling(bench: Bench, steps: int, rounds: int) -> dict[str, float]:
-    episodes = steps // ROWS
-    runs = {
-        "push": bench.push(steps),
-        "prebuilt": bench.prebuilt(steps),
-        "push short": bench.push(steps, rows=SHORT),
-        "prebuilt short": bench.prebuilt(steps, rows=SHORT),
-        "TF-Agents": bench.tf_agents(max(1, episodes // 50)),
-        "TrajectoryWriter": bench.trajectory_writer(max(1, episodes // 10)),
-        "StructuredWriter": bench.structured_writer(max(1, episodes // 5)),
-    }
-    rates: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            bench.client.reset("replay")
-            rates[name].append(rate(run))
-    return {name: statistics.median(found) for name, found in rates.items()}
-
-
-def bench_sampling(bench: Bench, steps: int, rounds: int) -> dict[str, float]:
-    """Both tables hold the same items."""
-    episodes = max(1, steps // 10 // ROWS)
-    for fill in (bench.push(episodes * ROWS, "ours"), bench.tf_agents(episodes, "theirs")):
+def sampling(bench: Bench, address: str, steps: int) -> None:
+    """Out of two tables that hold the same items."""
+    runs, length = Runs(address, 1000), 1000
+    for fill in (
+        runs.push(max(1, steps // 10 // length), "ours"),
+        runs.tf_agents(max(1, steps // 10 // length), "theirs"),
+    ):
         fill()
-    runs = {"push": bench.sample("ours", steps), "TF-Agents": bench.sample("theirs", steps)}
-    rates: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            rates[name].append(rate(run))
-    return {name: statistics.median(found) for name, found in rates.items()}
+    rates = turns({"push": runs.sample("ours", steps), "TF-Agents": runs.sample("theirs", steps)}, bench.rounds)
+    bench.show("items out of it, through TrajectoryDataset", rates, "items/s")
+    bench.ratio("sampling that table", rates, "push", "TF-Agents", least=1, name="a table filled by TF-Agents")
+    for table in ("ours", "theirs", "replay"):
+        runs.client.reset(table)
 
 
-def bench_checkpoint(steps: int) -> dict[str, float]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "seed")
-        start = time.perf_counter()
-        items = rlds2buf.write_checkpoint(Episodes(steps), path, "replay").items
-        written = time.perf_counter() - start
-        with server(path) as (_, loaded):
-            pass
-        shutil.rmtree(path)
-    return {"written": items / written, "loaded": items / loaded, "end to end": items / (written + loaded)}
+def checkpoint(bench: Bench, steps: int) -> None:
+    """Written, and loaded by a server."""
+
+    def make(length: int) -> dict[str, Pass]:
+        def run() -> int:
+            with bench.folder() as folder:
+                path = str(folder / "seed")
+                items = rlds2buf.write_checkpoint(Episodes(steps // length, length), path, "replay").items
+                with server(path):
+                    return int(items)
+
+        return {"a checkpoint, written and loaded": run}
+
+    found = ByLength(bench, "a checkpoint", make, "items/s")
+    found.short_against_long("a Reverb checkpoint, written and loaded", "a checkpoint, written and loaded")
 
 
-def bench_memory(address: str, steps: int) -> dict[str, float]:
-    """Peak memory in MiB of a process that pushes 1x and 8x the steps."""
-
-    def peak(factor: int) -> float:
-        command = [sys.executable, __file__, "--measure", address, "--steps", str(steps * factor)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        return float(done.stdout)
-
-    return {"1x": peak(1), "8x": peak(8)}
-
-
-def measure(address: str, steps: int) -> None:
-    rlds2buf.push(Episodes(steps), address, "replay")
-    with open("/proc/self/status") as status:  # getrusage's peak is inherited from the parent
-        print(next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM:")))
-
-
-def show(title: str, rates: dict[str, float], unit: str) -> None:
-    print(title)
-    for name, value in rates.items():
-        print(f"  {name:18}{value:12,.0f} {unit}")
+def memory(bench: Bench, address: str, steps: int) -> None:
+    """Peak memory of a process that pushes 1x and 8x the steps."""
+    here = str(Path(__file__).parent)
+    for length in (20, 1000):
+        one, eight = (
+            peak(
+                f"import sys; sys.path.insert(0, {here!r}); import bench_push, rlds2buf; "
+                f"rlds2buf.push(bench_push.Episodes({times * steps // length}, {length}), {address!r}, 'replay')"
+            )
+            for times in (1, 8)
+        )
+        bench.figure(
+            f"peak memory of a push, {length}-step episodes, 8x the data", "1x the data", eight / one, most=1.2
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=100_000, help="steps to push (default: 100000)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds in which all take turns (default: 3)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
-    parser.add_argument("--measure", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.serve is not None:
-        return table_server(0, arguments.serve or None)
-    if arguments.measure is not None:
-        return measure(arguments.measure, arguments.steps)
+    """Measure and print."""
+    if sys.argv[1:2] == ["--serve"]:
+        return table_server(0, sys.argv[2] or None)
+    bench = Bench(__doc__, rounds=3, steps=100_000)
+    steps = bench.options.steps
     with server() as (address, _):
-        bench = Bench(address)
-        filling = bench_filling(bench, arguments.steps, arguments.rounds)
-        sampling = bench_sampling(bench, arguments.steps, arguments.rounds)
-        for table in ("ours", "theirs", "replay"):
-            bench.client.reset(table)
-        memory = bench_memory(address, arguments.steps)
-    checkpoint = bench_checkpoint(arguments.steps)
-    times = {f"x {name}": filling["push"] / filling[name] for name in BARS}
-    ratios = {
-        **times,
-        "share of the server's limit": filling["push"] / filling["prebuilt"],
-        "the same, short episodes": filling["push short"] / filling["prebuilt short"],
-        "short episodes against long": filling["push short"] / filling["push"],
-        "sampling against TF-Agents": sampling["push"] / sampling["TF-Agents"],
-        "memory at 8x against 1x": memory["8x"] / memory["1x"],
-    }
-    bars = {
-        **{f"x {name}": f"at least {least:g}" for name, least in BARS.items()},
-        "share of the server's limit": "at least 0.7",
-        "the same, short episodes": "at least 0.8",
-        "short episodes against long": "at least 0.6",
-        "sampling against TF-Agents": "at least 1",
-        "memory at 8x against 1x": "at most 1.2",
-    }
-    if arguments.json:
-        print(
-            json.dumps(
-                {"filling": filling, "sampling": sampling, "checkpoint": checkpoint, "memory": memory, "ratios": ratios}
-            )
-        )
-        return None
-    show("items into a table", filling, "items/s")
-    show("items out of it, through TrajectoryDataset", sampling, "items/s")
-    show("a checkpoint", checkpoint, "items/s")
-    show("peak memory of a push", memory, "MiB")
-    print("ratios")
-    for name, value in ratios.items():
-        print(f"  {name:30}{value:8.2f}   ({bars[name]})")
-    return None
+        filling(bench, address, steps)
+        sampling(bench, address, steps)
+        memory(bench, address, steps)
+    checkpoint(bench, steps)
+    bench.finish()
 
 
 if __name__ == "__main__":

@@ -11,17 +11,14 @@ a rate is what is compared.  Needs ``pip install "rlds2buf[tf-agents]"``.
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import os
-import statistics
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from bench import Bench, turns
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 with warnings.catch_warnings():
@@ -130,39 +127,20 @@ def contenders(steps: int, folder: str | None, client: Any) -> dict[str, dict[st
     return work
 
 
-def measure(steps: int, rounds: int, folder: str | None) -> dict[str, dict[str, float]]:
-    """Steps per second, by work and contender; medians over `rounds` after one that warms up."""
-    server = server_for(dataset(1))
-    rates: dict[str, dict[str, list[float]]] = {}
-    for name, runs in contenders(steps, folder, server.localhost_client()).items():
-        rates[name] = {who: [] for who in runs}
-        for turn in range(rounds + 1):
-            for who, run in runs.items():
-                start = time.perf_counter()
-                count = run()
-                if turn:
-                    rates[name][who].append(count / (time.perf_counter() - start))
-    server.stop()
-    return {name: {who: statistics.median(values) for who, values in by.items()} for name, by in rates.items()}
-
-
 def main() -> None:
-    """Print steps per second and the ratio to TF-Agents."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rlds", help="a folder of an RLDS dataset as TFDS writes it")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    """Measure and print."""
     logging.disable(logging.WARNING)
-    result = measure(options.steps, options.rounds, options.rlds)
-    if options.json:
-        print(json.dumps(result))
-        return
-    for name, rates in result.items():
-        print(name)
-        for who, rate in rates.items():
-            print(f"  {who:20s} {rate:12,.0f} steps/s   {rate / rates['TF-Agents']:6.1f}x")
+    bench = Bench(__doc__, steps=100_000, rlds="")
+    server = server_for(dataset(1))
+    work = contenders(bench.options.steps, bench.options.rlds, server.localhost_client())
+    for name, runs in work.items():
+        rates = turns(runs, bench.rounds)
+        bench.show(name, rates)
+        for who in runs:
+            if who != "TF-Agents":
+                bench.ratio(f"rlds_to_reverb, {name}{who[8:]}", rates, who, "TF-Agents")
+    server.stop()
+    bench.finish()
 
 
 if __name__ == "__main__":

@@ -9,15 +9,11 @@ Run it with ``pip install cpprb stable-baselines3`` beside rlds2buf.
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
-import json
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from bench import Bench, turns
 
 import rlds2buf
 
@@ -112,42 +108,23 @@ def take(data: dict[str, np.ndarray]) -> Callable[[int], Any]:
 
 
 def main() -> None:
-    """Print one row per contender: median time of a batch, and ours as a ratio of it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--transitions", type=int, default=1_000_000)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=3000)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    data = columns(options.transitions)
+    """Measure and print."""
+    bench = Bench(__doc__, rounds=60, transitions=1_000_000, batch=256)
+    data = columns(bench.options.transitions)
     sample, held, rows = ours(data)
-    contenders = {"rlds2buf": sample, "np.take": take(data)}
+    contenders = {"rlds2buf": sample, "np.take of five columns": take(data)}
     for name, package, make in (("cpprb", "cpprb", cpprb), ("SB3", "stable_baselines3", sb3)):
-        if importlib.util.find_spec(package) is None:
-            print(f"({name} is not installed, left out)")
-        else:
+        if bench.has(package):
             contenders[name] = make(data)
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(options.rounds // 50 + 1):
-        for name, draw in contenders.items():
-            for _ in range(50):
-                start = time.perf_counter()
-                draw(options.batch)
-                if turn:
-                    times[name].append(time.perf_counter() - start)
-    medians = {name: statistics.median(values) * 1e6 for name, values in times.items()}
-    result = {
-        "microseconds": medians,
-        "ratio": {name: medians["rlds2buf"] / value for name, value in medians.items()},
-        "memory_ratio": held / rows,
-    }
-    if options.json:
-        print(json.dumps(result))
-        return
-    print(f"uniform sample of {options.batch} from {options.transitions:,} transitions, median of {options.rounds}")
-    for name, value in medians.items():
-        print(f"  {name:10s} {value:8.1f} us   ours is {medians['rlds2buf'] / value:.2f}x its time")
-    print(f"memory: {held / rows:.3f}x the bytes of the rows themselves")
+    work = f"uniform sample, {bench.options.batch} of {bench.options.transitions:,}"
+    draws = {name: lambda draw=draw: draw(bench.options.batch) for name, draw in contenders.items()}
+    rates = turns(draws, bench.rounds, calls=50)
+    bench.show(work, rates, "us")
+    for name in contenders:
+        if name != "rlds2buf":
+            bench.ratio(work, rates, "rlds2buf", name)
+    bench.figure("memory of a full buffer", "the bytes of the rows themselves", held / rows, most=1.1)
+    bench.finish()
 
 
 if __name__ == "__main__":

@@ -104,6 +104,6 @@ def test_the_changelog_has_an_entry_for_what_is_to_come() -> None:
     assert "\n## Unreleased\n" in text or f"\n## [{rlds2buf.__version__}]" in text
 
 
-@pytest.mark.parametrize("name", ["check", "demo", "envs", "test"])
+@pytest.mark.parametrize("name", ["bench_all", "check", "demo", "envs", "test"])
 def test_shell_scripts_are_well_formed(name: str) -> None:
     subprocess.run(["bash", "-n", str(ROOT / "scripts" / name)], check=True, timeout=60)
