@@ -292,11 +292,13 @@ def test_texts_by_the_library(tmp_path: Path, user_block: int, alone: list[str])
 
 def test_in_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: list[str]) -> None:
     """What is not whole in one window is in the next, and values may lie anywhere in the file."""
-    folder = write(tmp_path / "data", equal_lengths())
+    folder = write(tmp_path / "data", equal_lengths(**{"infos/one": 0.5}))
     with h5py.File(folder / "main_data.hdf5", "r+") as file:
         for number in range(0, COUNT, 3):
             del file[f"episode_{number}/rewards"]
             file[f"episode_{number}/rewards"] = np.full(5 + number % 3, -1.0)
+            del file[f"episode_{number}/infos/one"]
+            file[f"episode_{number}/infos/one"] = float(number)
     source = MinariDirSource(folder)
     wanted = one_by_one(source)
     monkeypatch.setattr(hdf5_groups, "_WINDOW_BYTES", 1 << 16)
