@@ -78,7 +78,7 @@ class EpisodeBatch:
         rows: all rows, as if they were one episode; its flags are those of the episodes' own rows, and its
             metadata are shared by all of them.
         starts: ``[E] int64``, each episode's first row, ascending, the first one 0.
-        placeholder: ``[E] bool``, whose final row was not recorded; None if none is.
+        placeholder: ``[E] bool``, whose final row was not recorded; None if none is, or their metadata tell.
         index: ``[E] int64``, each episode's number in its source; by default they go on from that of `rows`.
         metadata: what is known of each episode beside what they share, E of them; None if nothing is.
         derived: names of the flags that were not logged, so that every episode derived its own.
@@ -115,6 +115,8 @@ class EpisodeBatch:
     ) -> None:
         self.rows = rows
         self.starts = np.asarray(starts, np.int64)
+        if placeholder is None or _is_marked(rows.metadata):
+            placeholder = _marks(rows, metadata, len(self.starts))
         self.placeholder = placeholder
         edges = np.append(self.starts, rows.num_steps)
         if not len(self.starts) or edges[0] != 0 or (np.diff(edges) < 1).any():
@@ -317,9 +319,24 @@ def _turned(values: list[Any]) -> Any:
     return values
 
 
+def _marks(rows: Episode, metadata: Sequence[Mapping[str, Any]] | None, count: int) -> np.ndarray | None:
+    """``[E] bool``: whose metadata say that the final row was not recorded; None if none do."""
+    if _is_marked(rows.metadata):
+        return np.ones(count, np.bool_)
+    if metadata is None or (isinstance(metadata, FactColumns) and PLACEHOLDER_FINAL_ROW not in metadata.columns):
+        return None
+    found = np.array([_is_marked(facts) for facts in metadata])
+    return found if found.any() else None
+
+
+def _is_marked(facts: Mapping[str, Any]) -> bool:
+    mark = facts.get(PLACEHOLDER_FINAL_ROW, False)
+    return isinstance(mark, bool | np.bool_ | int | np.integer) and bool(mark)
+
+
 def _marked(episode: Episode) -> np.ndarray | None:
     """``[1] bool`` as `placeholder`."""
-    return np.ones(1, np.bool_) if episode.metadata.get(PLACEHOLDER_FINAL_ROW) else None
+    return np.ones(1, np.bool_) if _is_marked(episode.metadata) else None
 
 
 def _joined_facts(

@@ -9,7 +9,6 @@ import numpy as np
 
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
-from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 from rlds2buf.errors import EpisodeError, SourceError, SpecMismatch
 
 __all__ = ["alike", "blocks_of", "in_parts", "joined", "part_of", "row_bytes", "runs", "spans", "split"]
@@ -76,12 +75,7 @@ def joined(episodes: Sequence[Episode], *, source: str | None, index: np.ndarray
     derived = {episode.derived for episode in episodes}
     if len(derived) > 1:
         raise SpecMismatch("episodes of one batch derive different flags", source=source)
-    metadata: list[dict[str, Any]] | None = [episode.metadata for episode in episodes]
-    placeholder = None
-    if not any(metadata or ()):
-        metadata = None
-    elif any(PLACEHOLDER_FINAL_ROW in facts for facts in metadata or ()):
-        placeholder = np.array([bool(facts.get(PLACEHOLDER_FINAL_ROW)) for facts in metadata or ()])
+    metadata = [episode.metadata for episode in episodes]
     try:
         rows = Episode(
             observation=_column([episode.observation for episode in episodes], lengths),
@@ -97,7 +91,7 @@ def joined(episodes: Sequence[Episode], *, source: str | None, index: np.ndarray
     except (KeyError, TypeError, ValueError) as cause:
         raise SpecMismatch(f"episodes of one batch must have one layout: {cause}", source=source) from cause
     starts = np.cumsum(np.array(lengths, np.int64)) - lengths
-    return EpisodeBatch(rows, starts, placeholder, index=index, metadata=metadata, derived=derived.pop())
+    return EpisodeBatch(rows, starts, index=index, metadata=metadata if any(metadata) else None, derived=derived.pop())
 
 
 def spans(ends: np.ndarray, start: int, stop: int | None, rows: int) -> Iterator[tuple[int, int]]:

@@ -215,8 +215,9 @@ def spec_of_first(source: Source, what: str = "episodes") -> StepSpec:
         EpisodeError: none of them can be built; that of the last one.
     """
     error: Exception = SourceFormatError(f"{source.name}: no {what}, so nothing tells what a step is")
-    for found in source.read_batches(rows=1):
-        if isinstance(found, EpisodeBatch):
-            return spec_of(found.rows)
-        error = found
+    for stop in (1, None):  # most often the very first one will do, and no other is looked at
+        for found in source.read_batches(0, stop, rows=1):
+            if isinstance(found, EpisodeBatch):
+                return spec_of(found.rows)
+            error = found
     raise error

@@ -186,3 +186,20 @@ def test_facts_in_columns_are_the_dicts_they_stand_for() -> None:
         facts[3]
     with pytest.raises(ValueError, match="1 values of name for 2 episodes"):
         FactColumns({"name": [1]}, 2)
+
+
+def test_the_mark_of_a_placeholder_in_metadata_is_seen() -> None:
+    """Files of some formats have it among what is known of their episodes, or of all of them."""
+    mark = "placeholder_final_row"
+    rows, starts = Episode(observation=np.arange(5)), np.array([0, 3])
+    shared = Episode(observation=np.arange(5), metadata={mark: np.True_})
+    for batch, wanted in [
+        (EpisodeBatch(rows, starts), None),
+        (EpisodeBatch(shared, starts), [True, True]),
+        (EpisodeBatch(shared, starts, np.array([True, False])), [True, True]),
+        (EpisodeBatch(rows, starts, metadata=[{}, {mark: True}]), [False, True]),
+        (EpisodeBatch(rows, starts, metadata=FactColumns({mark: [True, False]}, 2)), [True, False]),
+        (EpisodeBatch(rows, starts, metadata=FactColumns({"seed": [1, 2]}, 2)), None),
+        (EpisodeBatch(rows, starts, metadata=[{mark: np.arange(3)}, {mark: False}]), None),
+    ]:
+        assert (None if batch.placeholder is None else batch.placeholder.tolist()) == wanted

@@ -164,9 +164,9 @@ class D4rlHdf5Source(Source):
         metadata: list[dict[str, Any]] | None = None
         if cuts.open_tail and stop == len(cuts):
             metadata = [{}] * (stop - start - 1) + [{OPEN_TAIL: True}]
-        placeholder = None if self._has_next else cuts.terminated[start:stop]
+        made_up = None if self._has_next else cuts.terminated[start:stop]
         rows = Episode(**columns, metadata=self._metadata, source=self.name, index=start)
-        return EpisodeBatch(rows, lowers, placeholder, metadata=metadata)
+        return EpisodeBatch(rows, lowers, made_up, metadata=metadata)
 
     def details(self) -> dict[str, Any]:
         cuts = self._cuts
