@@ -76,12 +76,25 @@ class Kernel:
             self.machine = machine_code(self.function, used, self.inline)
         return self.machine
 
-    def _early(self, *arguments: Any) -> Any:
-        """A call before there is machine code."""
+    def pays(self, seconds: float) -> bool:
+        """Whether machine code should do what takes so long in another way; where not, the time is noted.
+
+        For what has no twin, but another way altogether.
+        """
+        if self.machine is not None or self._is_worth(seconds):
+            return True
+        Kernel.spent += seconds
+        return False
+
+    def _is_worth(self, seconds: float) -> bool:
         if self._patience is None:
             self._patience = _PATIENCE_KEPT if _is_kept(self.function) else _PATIENCE
+        return Kernel.spent + seconds >= self._patience
+
+    def _early(self, *arguments: Any) -> Any:
+        """A call before there is machine code."""
         expected = 0.0 if self.seconds is None else self.seconds(*arguments)
-        if self.twin is not None and Kernel.spent + expected < self._patience:
+        if not self._is_worth(expected) and self.twin is not None:
             start = time.perf_counter()
             try:
                 return self.twin(*arguments)

@@ -148,3 +148,17 @@ def test_a_kernel_without_a_twin_is_compiled_at_once() -> None:
     assert twice.machine is None and twice(4) == 8 and twice.machine is not None
     with pytest.raises(TypeError, match="compiled code"):
         module.Instruction(lambda context, value: None)(1)
+
+
+def test_work_that_has_another_way_asks_whether_compiling_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    @compiled
+    def twice(value):  # type: ignore[no-untyped-def]
+        return 2 * value
+
+    monkeypatch.setattr(module, "_PATIENCE", 5.0)
+    monkeypatch.setattr(module, "_is_kept", lambda function: False)
+    monkeypatch.setattr(Kernel, "spent", 0.0)
+    assert [twice.pays(seconds) for seconds in (2.0, 2.0, 2.0, 0.5, 0.5)] == [False, False, True, False, True]
+    assert Kernel.spent == 4.5
+    twice.compile()
+    assert twice.pays(0.0)

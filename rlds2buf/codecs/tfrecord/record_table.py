@@ -19,8 +19,8 @@ from rlds2buf.errors import SourceFormatError
 
 __all__ = ["RecordTable", "Walker"]
 
-_SMALL: Final = 1 << 21
-"""So many bytes of records are parsed in Python in about the time that loading the compiled code takes."""
+_SECONDS_PER_RECORD, _SECONDS_PER_BYTE = 1e-5, 2e-10
+"""What parsing in Python takes, divided by three: compiling these kernels takes longer than compiling others."""
 
 _LOOSE_INT: Final = 1 << 3
 
@@ -32,20 +32,19 @@ class Walker:
         keys: of the features that are wanted.
     """
 
-    _waited = 0  # bytes that were given to others, in this process
-
     def __init__(self, keys: Sequence[str]) -> None:
         self.keys = list(keys)
         names = [key.encode() for key in self.keys]
         self._names = np.frombuffer(b"".join(names), np.uint8)
         self._edges = np.cumsum([0, *map(len, names)])
 
-    @classmethod
-    def is_worth_it(cls, records: Records) -> bool:
+    @staticmethod
+    def is_worth_it(records: Records) -> bool:
         """Whether so much has been read that compiled code pays; else the records should be parsed in Python."""
-        if cls._waited <= _SMALL:
-            cls._waited += len(records.whole)
-        return cls._waited > _SMALL
+        from rlds2buf.kernels import examples
+
+        seconds = len(records) * _SECONDS_PER_RECORD + len(records.whole) * _SECONDS_PER_BYTE
+        return bool(examples.walk_examples.pays(seconds))
 
     def walk(self, records: Records, which: np.ndarray) -> RecordTable:
         """Find the features of the records of these numbers."""
