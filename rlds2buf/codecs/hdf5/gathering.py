@@ -24,9 +24,13 @@ class Gathering:
     Attributes:
         starts: ``[E] int64``, each one's first row.
         total: of all of them, M.
+
+    Raises:
+        SourceFormatError: the file became shorter since it was opened.
     """
 
     def __init__(self, file: Hdf5File, window: Window, lengths: np.ndarray) -> None:
+        file.require_whole()
         self._file = file
         self._window = window
         self._lengths = lengths

@@ -140,8 +140,10 @@ def test_a_dataset_that_is_missing(tmp_path: Path) -> None:
     assert len(found) == 14 and "`actions_13` is missing" in str(found[13])
 
 
-def test_a_file_that_becomes_shorter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alike_datasets, "_WINDOW_BYTES", 1 << 20)
+@pytest.mark.parametrize("window", [1 << 20, 1 << 25])
+def test_a_file_that_becomes_shorter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+    """Whether what is left of it was read already or not."""
+    monkeypatch.setattr(alike_datasets, "_WINDOW_BYTES", window)
     path = write_v2(tmp_path / "replay.h5", [episode(3000, True, i) for i in range(40)])
     copy = Path(shutil.copy(path, tmp_path / "copy.h5"))
     batches = D3rlpyH5Source(copy).read_batches(rows=3001)
