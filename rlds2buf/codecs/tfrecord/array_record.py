@@ -25,37 +25,27 @@ from rlds2buf.codecs.tfrecord.frames import STRETCH_BYTES, frame
 from rlds2buf.core.records import Records
 from rlds2buf.errors import MissingDependency, SourceError, SourceFormatError, SourceNotFound
 
-__all__ = ["ArrayRecordReader", "count_array_records", "read_array_records"]
+__all__ = ["ArrayRecordReader", "count_array_records"]
 
 _OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 """No threads of its own: they would not live on in a process that was forked."""
 
 
-def read_array_records(path: str | os.PathLike[str], start: int = 0) -> Iterator[bytes]:
-    """Yield the records of one file from number `start` to the end of the file.
+class ArrayRecordReader:
+    """Reads one file a stretch at a time; a context manager.
 
     Args:
         path: the file.
         start: number of the first record wanted, 0-based; records before it are not read.
+
+    Attributes:
+        number: of the record that the next stretch begins with.
 
     Raises:
         SourceNotFound: there is no such file.
         SourceFormatError: it is no ArrayRecord file, is cut short, or a hash does not match.
         SourceError: the file can't be read.
         MissingDependency: the package array_record is not installed.
-    """
-    with ArrayRecordReader(path, start) as reader:
-        while len(records := reader.take(most=1)):
-            yield records[0][0]
-
-
-class ArrayRecordReader:
-    """Reads one file a stretch at a time; a context manager.
-
-    Args, Raises: as :func:`read_array_records`.
-
-    Attributes:
-        number: of the record that the next stretch begins with.
     """
 
     def __init__(self, path: str | os.PathLike[str], start: int = 0) -> None:
@@ -124,7 +114,7 @@ def count_array_records(path: str | os.PathLike[str]) -> int:
     """How many records the file has, as its footer says.
 
     Raises:
-        SourceNotFound, SourceFormatError, SourceError, MissingDependency: as :func:`read_array_records`.
+        SourceNotFound, SourceFormatError, SourceError, MissingDependency: as :class:`ArrayRecordReader`.
     """
     name = os.fspath(path)
     with _open(name) as reader:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 from array_record.python.array_record_module import ArrayRecordWriter
 
 from rlds2buf import MissingDependency, SourceFormatError, SourceNotFound
-from rlds2buf.codecs.tfrecord.array_record import count_array_records, read_array_records
+from rlds2buf.codecs.tfrecord.array_record import ArrayRecordReader, count_array_records
+from rlds2buf.codecs.tfrecord.frames import FrameReader, frame
 from rlds2buf.errors import SourceError
 
 OPTIONS = ["group_size:1", "group_size:3", "group_size:1,uncompressed", "group_size:2,brotli:3", "group_size:1,snappy"]
@@ -23,6 +25,13 @@ def write(path: Path, records: list[bytes], options: str = "group_size:1") -> Pa
         writer.write(record)
     writer.close()
     return path
+
+
+def read_array_records(path: Path, start: int = 0) -> Iterator[bytes]:
+    """One at a time, so that what is before damage is given."""
+    with ArrayRecordReader(path, start) as reader:
+        while len(records := reader.take(most=1)):
+            yield records[0][0]
 
 
 def some_records(count: int = 20) -> list[bytes]:
@@ -38,6 +47,28 @@ def test_records_from_anywhere(tmp_path: Path, options: str, start: int) -> None
     path = write(tmp_path / "a", records, options)
     assert list(read_array_records(path, start)) == records[start:]
     assert count_array_records(path) == 20
+
+
+@pytest.mark.parametrize("size", [1, 700, 2500, 1 << 20])
+def test_stretches_and_what_is_given_back(tmp_path: Path, size: int) -> None:
+    records = some_records()
+    found: list[bytes] = []
+    with ArrayRecordReader(write(tmp_path / "a", records, "group_size:3"), 2) as reader:
+        while len(taken := reader.take(size)):
+            kept = (len(taken) + 1) // 2
+            reader.go_back(taken, kept)
+            found += [record for record, _ in taken[:kept]]
+            assert reader.number == 2 + len(found)
+    assert found == records[2:]
+    with FrameReader(framed(tmp_path / "b", records)) as other:
+        assert bytes(other.take(1 << 20).whole) == b"".join(map(frame, records))
+
+
+def framed(path: Path, records: list[bytes]) -> Path:
+    """The same records as ArrayRecordReader frames them, as a TFRecord file."""
+    with ArrayRecordReader(write(path.with_suffix(".array"), records)) as reader:
+        path.write_bytes(reader.take(1 << 20).whole)
+    return path
 
 
 def test_no_records(tmp_path: Path) -> None:
