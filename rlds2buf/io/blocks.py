@@ -9,9 +9,9 @@ import numpy as np
 
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
-from rlds2buf.errors import EpisodeError, SourceError, SpecMismatch
+from rlds2buf.errors import EpisodeError, FilteredOut, SourceError, SpecMismatch
 
-__all__ = ["alike", "blocks_of", "in_parts", "joined", "part_of", "row_bytes", "runs", "spans", "split"]
+__all__ = ["alike", "blocks_of", "gathered", "in_parts", "joined", "part_of", "row_bytes", "runs", "spans", "split"]
 
 _T = TypeVar("_T")
 
@@ -58,6 +58,66 @@ def blocks_of(
         yield from _joined(parts)
         raise
     yield from _joined(parts)
+
+
+def gathered(
+    items: Iterable[EpisodeBatch | EpisodeError], rows: int = 1 << 14, bytes: int = 64 << 20
+) -> Iterator[tuple[EpisodeBatch | EpisodeError | None, list[FilteredOut]]]:
+    """Blocks for those to whom it does not matter where between the others an episode was left out.
+
+    A filter that leaves out every other episode makes blocks of one; those behind the first one left out are joined
+    again.  Other blocks are not held back.
+
+    Args:
+        items: as :meth:`Source.read_batches` yields them.
+        rows, bytes: as of :meth:`Source.read_batches`.
+
+    Yields:
+        A block or an error, or None, and what was left out before it, within it or right behind it.
+
+    Raises:
+        Exception: whatever `items` raise, behind a last block of what came before it.
+
+    >>> import numpy as np
+    >>> one, two, three = (EpisodeBatch.of_one(Episode(observation=np.zeros(2), index=i)) for i in (0, 2, 3))
+    >>> for item in gathered([one, FilteredOut("short", episode=1), two, three]):
+    ...     print(item)
+    (<EpisodeBatch: 1 episodes, 2 steps>, [])
+    (<EpisodeBatch: 2 episodes, 4 steps>, [FilteredOut('short')])
+    """
+    parts: list[EpisodeBatch] = []
+    left_out: list[FilteredOut] = []
+    count = 0
+    try:
+        for item in items:
+            if isinstance(item, FilteredOut):
+                left_out.append(item)
+            elif left_out and isinstance(item, EpisodeBatch):
+                parts.append(item)
+                count += item.num_steps
+            else:
+                yield from _with_left_out(parts, left_out, rows, bytes)
+                parts, left_out, count = [], [], 0
+                yield item, []
+            if 2 * count > rows or len(left_out) > rows:
+                yield from _with_left_out(parts, left_out, rows, bytes)
+                parts, left_out, count = [], [], 0
+    except Exception:
+        yield from _with_left_out(parts, left_out, rows, bytes)
+        raise
+    yield from _with_left_out(parts, left_out, rows, bytes)
+
+
+def _with_left_out(
+    parts: list[EpisodeBatch], left_out: list[FilteredOut], rows: int, bytes: int
+) -> Iterator[tuple[EpisodeBatch | EpisodeError | None, list[FilteredOut]]]:
+    """The parts joined, the last of them with all that was left out."""
+    found: list[EpisodeBatch | EpisodeError | None] = [*blocks_of(parts, rows, bytes)]
+    *blocks, last = found or [None]
+    for block in blocks:
+        yield block, []
+    if last is not None or left_out:
+        yield last, left_out
 
 
 def joined(episodes: Sequence[Episode], *, source: str | None, index: np.ndarray | None) -> EpisodeBatch:

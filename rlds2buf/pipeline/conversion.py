@@ -18,6 +18,7 @@ from rlds2buf.core import shown
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, FilteredOut, tell
+from rlds2buf.io.blocks import gathered
 from rlds2buf.io.sink import Sink
 from rlds2buf.io.source import Source
 from rlds2buf.pipeline.opening import open_sink, open_source
@@ -275,8 +276,8 @@ class _Conversion:
             self._go_on()
             with contextlib.closing(self._blocks(progress)) as blocks:
                 saved = time.monotonic()
-                for item in blocks:
-                    self._take(item)
+                for item, left_out in gathered(blocks, BLOCK_ROWS, BLOCK_BYTES):
+                    self._take(item, left_out)
                     if time.monotonic() - saved > CHECKPOINT_SECONDS:
                         self.sink.checkpoint(self.report.counts())
                         saved = time.monotonic()
@@ -314,13 +315,21 @@ class _Conversion:
         if counts is not None:
             self.report.go_on_from(counts)
 
-    def _take(self, item: EpisodeBatch | EpisodeError) -> None:
-        if isinstance(item, FilteredOut):
-            self.report.leave_out(issue_of(item).rule)
-        elif isinstance(item, EpisodeError):
-            self._refuse(issue_of(item), item)
-        else:
-            self._take_batch(item)
+    def _take(self, item: EpisodeBatch | EpisodeError | None, left_out: list[FilteredOut]) -> None:
+        try:
+            if isinstance(item, EpisodeError):
+                self._refuse(issue_of(item), item)
+            elif item is not None:
+                self._take_batch(item)
+        except EpisodeError as error:
+            number = error.episode
+            self._leave_out([one for one in left_out if number is not None and (one.episode or 0) < number])
+            raise
+        self._leave_out(left_out)
+
+    def _leave_out(self, filtered: list[FilteredOut]) -> None:
+        for one in filtered:
+            self.report.leave_out(issue_of(one).rule)
 
     def _take_batch(self, batch: EpisodeBatch) -> None:
         """Write what is right or can be mended, in runs, and refuse the episodes between them."""

@@ -8,7 +8,8 @@ from typing import Any
 from rlds2buf.check.report import MAX_DETAILS, Checker, Issue, ValidationReport, issue_of
 from rlds2buf.check.rules import ERROR
 from rlds2buf.core.arguments import integer
-from rlds2buf.errors import EpisodeError, FilteredOut
+from rlds2buf.errors import EpisodeError
+from rlds2buf.io.blocks import gathered
 from rlds2buf.io.source import Source
 from rlds2buf.pipeline.opening import open_source
 from rlds2buf.pipeline.reading import blocks, jobs_for
@@ -74,9 +75,9 @@ def _validated(
     report = ValidationReport(source.name, max_details=max_details)
     checker = Checker(source.spec, allow_nonfinite=allow_nonfinite)
     told = progress if progress is not None else lambda episodes, steps: None
-    for item in blocks(source, 0, limit, jobs=jobs_for(source, jobs)):
-        if isinstance(item, FilteredOut):
-            report.filtered[issue_of(item).rule] += 1
+    for item, left_out in gathered(blocks(source, 0, limit, jobs=jobs_for(source, jobs))):
+        report.filtered.update(str(issue_of(one).rule) for one in left_out)
+        if item is None:
             continue
         if isinstance(item, EpisodeError):
             report.episodes += 1

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2buf import Episode, EpisodeBatch, EpisodeError, SourceError, SpecMismatch
-from rlds2buf.io.blocks import blocks_of, in_parts, joined, part_of, split
+from rlds2buf import Episode, EpisodeBatch, EpisodeError, FilteredOut, SourceError, SpecMismatch
+from rlds2buf.io.blocks import blocks_of, gathered, in_parts, joined, part_of, split
 from tests.contracts.source import assert_same_episode
 from tests.io.made_episodes import LAYOUTS, episodes, made
 
@@ -115,3 +115,53 @@ def test_in_parts_up_to_what_cannot_be_read() -> None:
         for part in in_parts(read, 3, 40):
             found += part
     assert found == list(range(3, 11))
+
+
+@given(
+    st.lists(st.sampled_from([None, 0, 1, 2, 5]), max_size=40),
+    st.sampled_from([1, 6, 1 << 14]),
+    st.sampled_from([None, SourceError("gone"), ZeroDivisionError()]),
+)
+def test_runs_between_what_is_left_out_are_joined(kinds: list[int | None], rows: int, error: Exception | None) -> None:
+    """None is left out, 0 can't be built, else so many rows."""
+
+    def given() -> Iterator[EpisodeBatch | EpisodeError]:
+        for index, kind in enumerate(kinds):
+            if kind is None:
+                yield FilteredOut("short", episode=index)
+            elif not kind:
+                yield EpisodeError("torn", episode=index)
+            else:
+                yield EpisodeBatch.of_one(Episode(observation=np.full(kind, index), index=index))
+        if error is not None:
+            raise error
+
+    found: list[Any] = []
+    raised = None
+    try:
+        for item, left_out in gathered(given(), rows):
+            found.append((item, left_out))
+            assert item is not None or left_out
+    except Exception as caught:
+        raised = caught
+    assert raised is error
+    batches = [item for item, _ in found if isinstance(item, EpisodeBatch)]
+    assert [episode.index for batch in batches for episode in batch] == [i for i, kind in enumerate(kinds) if kind]
+    assert all(len(batch) == 1 or batch.num_steps <= rows for batch in batches)
+    others = [one.episode for item, left_out in found for one in left_out]
+    assert others == [i for i, kind in enumerate(kinds) if kind is None]
+    torn = [i for i, kind in enumerate(kinds) if kind == 0]
+    assert [item.episode for item, _ in found if isinstance(item, EpisodeError)] == torn
+    told = [item for item, _ in found if item is not None]
+    places = [item.episode if isinstance(item, EpisodeError) else int(item.index[0]) for item in told]
+    assert places == sorted(places)
+
+
+def test_what_a_filter_tears_apart_is_joined_and_nothing_else() -> None:
+    batches = [EpisodeBatch.of_one(Episode(observation=np.zeros(2), index=2 * i)) for i in range(50)]
+    left_out = [FilteredOut("short", episode=2 * i + 1) for i in range(50)]
+    torn = [item for pair in zip(batches, left_out, strict=True) for item in pair]
+    found = list(gathered(torn, 40))
+    assert [len(item) for item, _ in found if item is not None] == [1, 11, 11, 11, 11, 5]
+    assert [one for _, some in found for one in some] == left_out
+    assert list(gathered(batches, 40)) == [(batch, []) for batch in batches]
