@@ -305,7 +305,8 @@ class RecordBlocks(abc.ABC, Generic[_W]):
                 done = self.done(block, started.work)
             else:
                 batch.records = block.records
-                yield "" if batch.num_steps >= self._limit // 4 else block.file, batch
+                is_large = batch.num_steps >= self._limit // 4 or 4 * len(batch) >= len(started.stretch.records)
+                yield "" if is_large else block.file, batch
                 return
         yield from self._one_by_one(started, done)
 
