@@ -222,9 +222,9 @@ class TestUsage:
 
 @pytest.fixture(scope="module")
 def long_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A D4RL file of 8,000 short episodes: a few seconds of converting."""
+    """A D4RL file of 300,000 short episodes: a second or two of converting."""
     path = tmp_path_factory.mktemp("long") / "long.hdf5"
-    rows = 80_000
+    rows = 3_000_000
     with h5py.File(path, "w") as file:
         file["observations"] = np.zeros((rows, 8), np.float32) + np.arange(rows, dtype=np.float32)[:, None] % 7
         file["actions"] = np.zeros((rows, 1), np.float32)
@@ -259,7 +259,7 @@ class TestInterruption:
             assert not (tmp_path / "out").exists() and list(tmp_path.rglob("*.npy"))
             wrong = run(capsys, "convert", long_file, tmp_path / "out", "--resume", "--on-invalid", "skip")
             assert wrong.code == 5 and "start over without --resume" in wrong.err
-        assert run(capsys, "convert", long_file, tmp_path / "out", "--resume", "--json").json["written"] == 8_000
+        assert run(capsys, "convert", long_file, tmp_path / "out", "--resume", "--json").json["written"] == 300_000
         assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
     def test_resume_goes_on_after_a_kill(self, long_file: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -279,11 +279,11 @@ sys.exit(main(sys.argv[1:]))
         wrong = run(capsys, "convert", long_file, tmp_path / "out", "--resume", "--on-invalid", "skip", "--json")
         assert wrong.code == 5 and wrong.json["class"] == "SnapshotError"
         found = run(capsys, "convert", long_file, tmp_path / "out", "--resume", "--json").json
-        assert 0 < found["resumed"] < 8_000 and found["read"] == found["written"] == 8_000
+        assert 0 < found["resumed"] < 300_000 and found["read"] == found["written"] == 300_000
         buffer = rlds2buf.load_buffer(tmp_path / "out")
-        assert len(buffer) == 80_000 and [path.name for path in tmp_path.iterdir()] == ["out"]
+        assert len(buffer) == 3_000_000 and [path.name for path in tmp_path.iterdir()] == ["out"]
         observed = buffer.all().observation[:, 0]
-        np.testing.assert_array_equal(observed, (np.arange(80_000) % 7).astype(np.float32))
+        np.testing.assert_array_equal(observed, (np.arange(3_000_000) % 7).astype(np.float32))
 
     @pytest.mark.parametrize(
         "arguments",
@@ -347,13 +347,13 @@ class TestProgress:
         os.close(main_end)
         out, _ = process.communicate(timeout=60)
         assert process.returncode == 0
-        assert b"steps/s" in shown and b"/8,000" in shown
+        assert b"steps/s" in shown and b"/300,000" in shown
         assert out.startswith("{") and out.count("\n") == 1 and "steps/s" not in out
 
     def test_none_when_piped(self, long_file: Path, tmp_path: Path) -> None:
         process = start("convert", long_file, tmp_path / "out")
         out, err = process.communicate(timeout=60)
-        assert process.returncode == 0 and err == "" and "8,000" in out
+        assert process.returncode == 0 and err == "" and "300,000" in out
 
 
 class TestErrors:
