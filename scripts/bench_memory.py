@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Peak memory of a conversion, for 1x and 8x the data: it should be a few blocks, whatever there is.
 
-Every kind of source to every kind of target, in episodes of 20 steps, each conversion in a process of its own; and
-with `--rlds FOLDER` the records of a version folder with one shard, repeated.  The kernels are compiled before.  A
-dataset's growth is told as a share of the bytes of rows that came in addition, too: what an index of episodes takes is
-seen there, when Python and its libraries hide it in the ratio.
+Kinds of sources to kinds of targets, in episodes of 20 steps, each conversion in a process of its own; and with
+`--rlds FOLDER` the records of a version folder with one shard, repeated.  The kernels are compiled before.  Growth is
+told as a share of the bytes of rows that came in addition, too: what an index of episodes takes is seen there, when
+Python and its libraries hide it in the ratio.  Saved buffers aren't read here: their columns are mapped from their
+files, which the system counts for the process as long as memory is free.
 
 python scripts/bench_memory.py --parts rlds,d4rl
 """
@@ -15,7 +16,7 @@ import json
 import shutil
 from pathlib import Path
 
-from bench import Bench, columns, cut, minari_buffers, peak, write_d4rl, write_log, write_minari
+from bench import Bench, columns, cut, peak, write_d4rl, write_log
 
 import rlds2buf
 from rlds2buf import Episode
@@ -23,21 +24,18 @@ from rlds2buf import Episode
 BAR = 1.2
 ROW = 103
 """Bytes of a row."""
-SOURCES = ["rlds", "minari", "d4rl", "buffer", "csv", "jsonl", "parquet"]
+SOURCES = ["rlds", "minari", "d4rl", "csv", "jsonl", "parquet"]
 TARGETS = {"rlds": "out", "minari": "made/out-v0", "d4rl": "out.hdf5", "buffer": "out"}
 
 
 def write(kind: str, folder: Path, steps: int, length: int) -> Path:
     """A dataset of that kind."""
-    if kind == "minari":
-        write_minari(folder, "read", minari_buffers(steps, length))
-        return folder / "made" / "read-v0"
     if kind == "d4rl":
         return write_d4rl(folder / "in.hdf5", steps, length)
-    if kind in ("rlds", "buffer"):
-        episodes = [Episode(**part) for part in cut(columns(steps, length), length)]
-        rlds2buf.convert(episodes, folder / "in", to=kind)
-        return folder / "in"
+    if kind in ("rlds", "minari"):
+        target = folder / ("in-v0" if kind == "minari" else "in")
+        rlds2buf.convert([Episode(**part) for part in cut(columns(steps, length), length)], target, to=kind)
+        return target
     return write_log(folder / f"in.{kind}", steps, length)
 
 
