@@ -239,7 +239,13 @@ class Bench:
             ratios = sorted(a / b for a, b in zip(rates[ours], rates[theirs], strict=True))
             medians = {who: statistics.median(rates[who]) for who in (ours, theirs)}
             self.figure(
-                work, theirs, statistics.median(ratios), least=least, low=ratios[0], high=ratios[-1], rates=medians
+                work,
+                name or theirs,
+                statistics.median(ratios),
+                least=least,
+                low=ratios[0],
+                high=ratios[-1],
+                rates=medians,
             )
 
     def figure(
