@@ -148,8 +148,8 @@ class EpisodeBatch:
         rows = [part if isinstance(part, Episode) else part.rows for part in parts]
         columns = [{name: getattr(part, name) for name in (*STEP_FIELDS, "extras")} for part in rows]
         try:
-            joined = nest.map_structure(_join, *columns)
-        except (KeyError, IndexError, TypeError, ValueError) as cause:
+            joined = _join(columns)
+        except ValueError as cause:
             message = f"episodes of one batch must have one structure: {cause}"
             raise SpecMismatch(message, source=rows[0].source) from cause
         before = np.cumsum([0] + [one.num_steps for one in rows[:-1]])
@@ -383,7 +383,7 @@ def _joined_sources(parts: Sequence[Episode | EpisodeBatch]) -> list[str | None]
 def _join_values(*columns: Any) -> Any:
     """Values of episodes, one behind the other; an array where all of them are one, of one type."""
     if all(isinstance(column, np.ndarray) for column in columns) and len({column.dtype for column in columns}) == 1:
-        return np.concatenate(columns)
+        return _join(columns)
     return [value for column in columns for value in column]
 
 
@@ -420,7 +420,25 @@ def _some(values: Any, which: Any) -> Any:
     return values.take(which) if isinstance(values, FactColumns) else [values[i] for i in which]
 
 
-def _join(*columns: np.ndarray | None) -> np.ndarray | None:
-    if columns[0] is None:
+def _join(values: Sequence[Any]) -> Any:
+    """Columns, or nests of them, one behind the other; columns of one type keep it, its order of bytes too.
+
+    Raises:
+        ValueError: some have a field that others lack, or their shapes differ.
+    """
+    first = values[0]
+    if isinstance(first, Mapping):
+        if any(not isinstance(value, Mapping) or value.keys() != first.keys() for value in values):
+            raise ValueError("their fields have different names")
+        return {name: _join([value[name] for value in values]) for name in first}
+    if isinstance(first, tuple):
+        if any(not isinstance(value, tuple) or len(value) != len(first) for value in values):
+            raise ValueError("tuples of different lengths")
+        children = [_join(list(column)) for column in zip(*values, strict=True)]
+        return type(first)(*children) if hasattr(first, "_fields") else tuple(children)
+    if len(set(map(type, values))) > 1:
+        raise ValueError("some have a field that others lack")
+    if first is None:
         return None
-    return np.concatenate([column for column in columns if column is not None])
+    is_one_type = all(column.dtype == first.dtype for column in values)
+    return np.concatenate(values, dtype=first.dtype if is_one_type else None)

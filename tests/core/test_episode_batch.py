@@ -203,3 +203,43 @@ def test_the_mark_of_a_placeholder_in_metadata_is_seen() -> None:
         (EpisodeBatch(rows, starts, metadata=[{mark: np.arange(3)}, {mark: False}]), None),
     ]:
         assert (None if batch.placeholder is None else batch.placeholder.tolist()) == wanted
+
+
+@pytest.mark.parametrize("as_batches", [False, True])
+def test_joining_keeps_types_and_their_byte_order(as_batches: bool) -> None:
+    types = {"observation": ">f4", "action": ">i2", "reward": ">f8"}
+    parts = [
+        Episode(**{name: np.arange(steps).astype(kind) for name, kind in types.items()}, discount=np.ones(steps, ">f4"))
+        for steps in (3, 1, 4)
+    ]
+    batch = EpisodeBatch.of([EpisodeBatch.of_one(part) for part in parts] if as_batches else parts)
+    spec_of(parts[0]).check(batch.rows)
+    assert {name: getattr(batch.rows, name).dtype.str for name in types} == types
+    for one, other in zip(batch, parts, strict=True):
+        assert_same(one, other)
+
+
+@pytest.mark.parametrize("with_more_first", [False, True])
+@pytest.mark.parametrize(
+    ("less", "more"),
+    [
+        ({}, {"reward": np.zeros(2)}),
+        ({"extras": {}}, {"extras": {"depth": np.zeros(2)}}),
+        ({"observation": {"a": np.zeros(2)}}, {"observation": {"a": np.zeros(2), "b": np.zeros(2)}}),
+        ({"observation": (np.zeros(2),)}, {"observation": (np.zeros(2), np.zeros(2))}),
+        ({"observation": np.zeros(2)}, {"observation": {"a": np.zeros(2)}}),
+    ],
+    ids=["no reward", "extras", "dict", "tuple", "column or dict"],
+)
+def test_no_column_is_lost_by_joining(less: dict[str, Any], more: dict[str, Any], with_more_first: bool) -> None:
+    parts = [Episode(action=np.zeros(2), **fields) for fields in (less, more)]
+    with pytest.raises(SpecMismatch, match="one structure"):
+        EpisodeBatch.of(parts[::-1] if with_more_first else parts)
+
+
+def test_a_mixture_of_big_endian_columns_is_written() -> None:
+    parts = [Episode(observation=np.arange(steps).astype(">f4")) for steps in (3, 1, 4)]
+    written: list[Episode] = []
+    report = rlds2buf.convert(rlds2buf.open_mixture([parts, parts], weights=[1, 2], seed=3), written)
+    assert report.episodes == len(written) == 6
+    assert all(one.observation.dtype == ">f4" for one in written)
