@@ -16,7 +16,8 @@ from rlds2buf.files.column_file import ColumnFile
 
 def main(source: str, target: str, kill_at: int) -> None:
     """`kill_at` counts writes of blocks; 0 for none."""
-    importlib.import_module("rlds2buf.pipeline.conversion").CHECKPOINT_SECONDS = 0.0  # type: ignore[attr-defined]
+    conversion: Any = importlib.import_module("rlds2buf.pipeline.conversion")
+    conversion.CHECKPOINT_SECONDS, conversion.BLOCK_ROWS = 0.0, 1  # a block for each episode
     append, written = ColumnFile.append, 0
 
     def counted(self: Any, rows: np.ndarray) -> None:

@@ -65,6 +65,7 @@ class MetadataWriter:
     Attributes:
         lost: how many episodes had something that is not stored, by path and reason.
 
+    >>> from rlds2buf import Episode
     >>> writer = MetadataWriter()
     >>> _ = writer.write(EpisodeBatch.of([Episode(reward=[0.0], metadata={"seed": 3})]))
     >>> _ = writer.write(EpisodeBatch.of([Episode(reward=[0.0], metadata={"seed": 4, "note": "new"})]))

@@ -37,6 +37,7 @@ class TrajectoryPattern(Pattern):
     Raises:
         ValueError: an argument is out of range.
 
+    >>> from rlds2buf import Episode
     >>> ep = Episode(observation=np.arange(4), action=np.zeros(4), reward=np.zeros(4), discount=np.ones(4))
     >>> laid = TrajectoryPattern(2).lay(ep)
     >>> list(zip(laid.spans[0].starts.tolist(), laid.spans[0].stops.tolist()))
@@ -210,6 +211,7 @@ class EpisodePattern(Pattern):
     Args:
         terminal_discount, policy_info: as for :class:`TrajectoryPattern`.
 
+    >>> from rlds2buf import Episode
     >>> ep = Episode(observation=np.arange(4), action=np.zeros(4), reward=np.zeros(4), discount=np.ones(4))
     >>> EpisodePattern().lay(ep).spans[0]
     RowSpan(starts=array([0]), stops=array([4]))

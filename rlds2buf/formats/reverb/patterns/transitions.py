@@ -35,6 +35,7 @@ class TransitionPattern(Pattern):
         n_step, gamma: as for :func:`rlds2buf.transitions`; `discount` is that view's.
         extras: names of the extra step fields to store.
 
+    >>> from rlds2buf import Episode
     >>> ep = Episode(observation=np.arange(4), action=np.zeros(4), reward=np.ones(4), discount=np.ones(4))
     >>> laid = TransitionPattern(n_step=2).lay(ep)
     >>> laid.spans[1].starts
