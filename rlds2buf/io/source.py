@@ -15,6 +15,9 @@ from rlds2buf.io.blocks import blocks_of
 
 __all__ = ["Source", "spec_of_first"]
 
+_READ_BYTES = 1 << 20
+"""Of a block of which episodes are views: one that is kept keeps its block, so that is small."""
+
 _S = TypeVar("_S", bound="Source")
 
 
@@ -86,7 +89,7 @@ class Source(abc.ABC):
         Raises:
             SourceError: the files are damaged; nothing after that point can be trusted.
         """
-        for item in self.read_batches(start, stop):
+        for item in self.read_batches(start, stop, bytes=_READ_BYTES):
             if isinstance(item, EpisodeBatch):
                 yield from item
             else:

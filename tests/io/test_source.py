@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -161,3 +162,15 @@ def test_what_a_mixture_says_passes_through_what_is_done_to_it() -> None:
     source = rlds2buf.open_source(mixture, drop="reward")
     assert (source.is_endless, source.num_items, list(source.source_ids)) == (True, None, ["a", "b"])
     assert source.transformation == {**mixture.transformation, "drop": ["reward"]}
+
+
+def test_an_episode_that_is_kept_keeps_little_else(tmp_path: Path) -> None:
+    pictures = np.zeros((20, 64, 64, 3), np.uint8)
+    rlds2buf.convert([Episode(observation=pictures, reward=np.zeros(20)) for _ in range(40)], tmp_path / "saved")
+    with rlds2buf.open_source(tmp_path / "saved") as source:
+        kept = [episode for episode in source if episode.index == 7]
+        column: Any = kept[0].observation
+        while column.base is not None:
+            column = column.base
+        assert column.nbytes < 2 * (pictures.nbytes + (1 << 20))
+        assert source.num_episodes == 40 and next(source.read_batches()).rows.observation.nbytes > 5 * column.nbytes
