@@ -163,6 +163,14 @@ class _Scan:
         if ids.dtype.kind == "f" and np.isnan(ids).any():
             row = start + int(np.argmax(np.isnan(ids)))
             raise SourceFormatError(f"{self.table.name}, {self.table.place(row)}: a blank episode id")
+        if ids.dtype.kind == "f":
+            unclear = np.abs(ids) > 2.0 ** (np.finfo(ids.dtype).nmant + 1)
+            if unclear.any():
+                row = start + int(np.argmax(unclear))
+                raise SourceFormatError(
+                    f"{self.table.name}, {self.table.place(row)}: the episode id is read as {ids[row - start]:.6g}, too "
+                    "large a float to be told from its neighbours; write ids as text, or as whole numbers below 2**63"
+                )
         changed = np.ones(len(ids), np.bool_)
         changed[1:] = ids[1:] != ids[:-1]
         changed[0] = start == 0 or bool(ids[0] != before)

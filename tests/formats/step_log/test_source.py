@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -318,3 +319,21 @@ class TestDamage:
             assert str(path) in str(error) or path.name in str(error)
             return
         assert len(found) == source.num_episodes
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_ids_too_large_to_be_told_apart_are_refused(kind: str, tmp_path: Path) -> None:
+    """Whole numbers from 2**63 on become floats, of which neighbours are equal: episodes would be joined."""
+    for base in (1 << 62, 1 << 63):
+        path = tmp_path / f"{base}.{kind}"
+        rows = [{"episode_id": base + 3 * (i // 3), "obs": 0.5, "action": 1, "reward": 1.0} for i in range(12)]
+        if kind == "csv":
+            lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+        else:
+            lines = [json.dumps(row) for row in rows]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        if base < 1 << 63:
+            assert len(list(open_source(path))) == 4
+        else:
+            with pytest.raises(SourceFormatError, match="too large a float"):
+                list(open_source(path))
