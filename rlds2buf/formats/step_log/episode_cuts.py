@@ -167,9 +167,10 @@ class _Scan:
             unclear = np.abs(ids) > 2.0 ** (np.finfo(ids.dtype).nmant + 1)
             if unclear.any():
                 row = start + int(np.argmax(unclear))
+                where = f"{self.table.name}, {self.table.place(row)}"
                 raise SourceFormatError(
-                    f"{self.table.name}, {self.table.place(row)}: the episode id is read as {ids[row - start]:.6g}, too "
-                    "large a float to be told from its neighbours; write ids as text, or as whole numbers below 2**63"
+                    f"{where}: the episode id is read as {ids[row - start]:.6g}, too large a float to be told from its "
+                    "neighbours; write ids as text, or as whole numbers below 2**63"
                 )
         changed = np.ones(len(ids), np.bool_)
         changed[1:] = ids[1:] != ids[:-1]
