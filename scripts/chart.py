@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The chart of the README, from what scripts/bench_all measured: ``scripts/chart.py .cache/bench/results.json``.
 
-One row for each work, a dot for episodes of 20 steps and one for 1000: how many times as fast as the peer.
+Two bars for each work, with episodes of 20 steps and of 1000: how many times as fast as the peer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROWS = {
     ("RLDS read episode by episode", "TFDS, SkipDecoding"): "RLDS, episode by episode",
     ("RLDS to RLDS", "TFDS, download_and_prepare"): "RLDS to RLDS",
     ("Minari validated into a buffer", "Minari, iterate_episodes"): "Minari into a buffer",
-    ("push", "TF-Agents"): "two-step items into Reverb",
+    ("two-step items into a Reverb server", "TF-Agents"): "two-step items into Reverb",
 }
 """By work and peer as the benches name them, what the chart says."""
 LENGTHS = {20: "#c2410c", 1000: "#1d4ed8"}
@@ -42,30 +42,22 @@ def main() -> None:
     rows = {key: ratios for key, ratios in rows.items() if ratios}
     plt.switch_backend("svg")
     plt.rcParams.update({"svg.hashsalt": "rlds2buf", "svg.fonttype": "none", "font.size": 10})
-    figure, axes = plt.subplots(figsize=(8, 0.55 * len(rows) + 1.1))
+    figure, axes = plt.subplots(figsize=(8, 0.62 * len(rows) + 1.2))
     for place, ratios in enumerate(reversed(rows.values())):
-        axes.plot(list(ratios.values()), [place] * len(ratios), color="#9ca3af", zorder=1)
-        for length, ratio in ratios.items():
-            axes.scatter(ratio, place, color=LENGTHS[length], zorder=2)
-            axes.annotate(
-                f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.1f}x",
-                (ratio, place),
-                (0, 6),
-                textcoords="offset points",
-                ha="center",
-                fontsize=8,
-            )
+        for beside, (length, ratio) in zip((0.19, -0.19), sorted(ratios.items()), strict=False):
+            axes.barh(place + beside, ratio, 0.34, color=LENGTHS[length])
+            text = f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.1f}x"
+            axes.annotate(text, (ratio, place + beside), (4, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set_yticks(range(len(rows)), [f"{ROWS[key]}\nagainst {key[1]}" for key in reversed(rows)], fontsize=9)
     axes.set_xscale("log")
-    axes.axvline(1, color="#9ca3af", linewidth=0.8)
-    axes.set_xlabel("times as fast as the peer, same run")
-    axes.set_ylim(-0.6, len(rows) - 0.3)
-    for length, color in LENGTHS.items():
-        axes.scatter([], [], color=color, label=f"episodes of {length} steps")
-    axes.legend(loc="lower right", frameon=False, fontsize=8)
-    for side in ("top", "right", "left"):
+    axes.set_xlim(left=1)
+    axes.set_xlabel("times as fast as the peer, higher is better")
+    handles = [plt.Rectangle((0, 0), 1, 1, color=color) for color in LENGTHS.values()]
+    labels = [f"episodes of {length} steps" for length in LENGTHS]
+    figure.legend(handles, labels, loc="upper right", ncols=2, frameon=False, fontsize=9)
+    for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0, 1, 0.95))
     TARGET.parent.mkdir(exist_ok=True)
     figure.savefig(TARGET, metadata={"Date": None})
     print(TARGET)
