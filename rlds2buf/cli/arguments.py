@@ -23,7 +23,7 @@ jobs_option = click.option(
     default=1,
     show_default=True,
     metavar="N",
-    help="How many processes read. It pays for compressed HDF5 and the like; pictures are decoded on all cores by one.",
+    help="How many processes read. One is mostly the fastest; more may pay with many cores and much to decompress.",
 )
 
 
