@@ -65,6 +65,13 @@ def test_what_is_written_is_the_same(dataset: Path, to: str, tmp_path: Path) -> 
     assert [item[2:] for item in one] == [item[2:] for item in other] and len(one) == 60
 
 
+def test_episodes_and_errors_name_the_path_as_it_was_given(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(dataset.parent)
+    with open_source(dataset.name) as source:
+        several = [item.rows.source for item in blocks(source, jobs=2, rows=40) if isinstance(item, EpisodeBatch)]
+        assert set(several) == {item.rows.source for item in source.read_batches() if isinstance(item, EpisodeBatch)}
+
+
 def test_reports_count_the_same(dataset: Path) -> None:
     one, other = (validate(dataset, jobs=jobs).to_json() for jobs in (1, 2))
     assert one == other
