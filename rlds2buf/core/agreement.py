@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,7 +41,7 @@ def common_spec(specs: Sequence[StepSpec], names: Sequence[str], advice: str = "
 
     def strip(value: Any, path: nest.Path) -> Any:
         if isinstance(value, FieldSpec):
-            return value if path in same else FieldSpec(value.shape, value.dtype, image=value.image)
+            return value if path in same else dataclasses.replace(value, low=None, high=None, values=None)
         if isinstance(value, dict):
             return {key: strip(child, (*path, key)) for key, child in value.items()}
         return tuple(strip(child, (*path, i)) for i, child in enumerate(value)) if isinstance(value, tuple) else value
@@ -67,4 +68,4 @@ def same_columns(saved: Any, spec: StepSpec) -> bool:
 def _alike(one: FieldSpec | None, other: FieldSpec | None) -> bool:
     if one is None or other is None:
         return one is other
-    return (one.shape, one.dtype, one.image) == (other.shape, other.dtype, other.image)
+    return (one.shape, one.dtype, one.image, one.is_video) == (other.shape, other.dtype, other.image, other.is_video)

@@ -35,7 +35,10 @@ class FieldSpec:
             variable-length byte strings.
         low, high: inclusive limits (a number, or nested lists of the field's shape), or None.
         values: the finite set of allowed values, or None.
-        image: for byte strings that are image files (JPEG, PNG): what the decoded pixels are; else None.
+        image: for byte strings that are image files (JPEG, PNG), or stand for frames of videos: what the decoded
+            pixels are; else None.
+        is_video: whether such byte strings stand for frames of videos
+            (:mod:`rlds2buf.codecs.video.frame_names`).
 
     >>> FieldSpec((17,), np.float32)
     FieldSpec(float32[17])
@@ -49,6 +52,7 @@ class FieldSpec:
     high: Any = None
     values: tuple[Any, ...] | None = None
     image: FieldSpec | None = None
+    is_video: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
@@ -99,6 +103,8 @@ class FieldSpec:
                 out[name] = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
         if self.image is not None:
             out["image"] = self.image.to_json()
+        if self.is_video:
+            out["is_video"] = True
         return out
 
     @classmethod
@@ -264,7 +270,8 @@ def _field_from_json(told: Entries) -> FieldSpec:
     values = told.items("values", None)
     image = _field_from_json(told.inside("image")) if "image" in told else None
     low, high = (_limit_from_json(told, name, shape) for name in ("low", "high"))
-    return FieldSpec(shape, dtype, low, high, None if values is None else tuple(values), image)
+    is_video = bool(told.values.get("is_video", False))
+    return FieldSpec(shape, dtype, low, high, None if values is None else tuple(values), image, is_video)
 
 
 def _limit_from_json(told: Entries, name: str, shape: tuple[int | None, ...]) -> Any:

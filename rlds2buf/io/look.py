@@ -111,7 +111,7 @@ class Look:
         from rlds2buf.codecs.hdf5.reading import open_hdf5
 
         with open_hdf5(self.path) as file:
-            return _Hdf5Names(self.path, list(file))
+            return _Hdf5Names(self.path, [_as_text(name) for name in file])
 
     def hdf5_has(self, name: str) -> bool:
         """Whether an HDF5 file has something of that path, for example ``"data/demo_0/obs"``."""
@@ -207,13 +207,18 @@ class _Hdf5Names(Mapping[str, list[str]]):
 
         with open_hdf5(self._path) as file:
             child = _peek(file, name)
-            return sorted(child)[:20] if hasattr(child, "keys") else []
+            return sorted(map(_as_text, child))[:20] if hasattr(child, "keys") else []
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+def _as_text(name: str | bytes) -> str:
+    """h5py gives what is not UTF-8 as bytes; escaped, such a name can be shown, and fits nothing."""
+    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else name
 
 
 def _peek(file: Any, name: str) -> Any:

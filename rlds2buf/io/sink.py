@@ -32,6 +32,8 @@ class Sink(abc.ABC):
         name: the path or address, for messages and reports.
         takes_encoded_images: whether it would rather have pictures as the files they are (JPEG, PNG)
             than as pixels, where the source can give them so.
+        takes_video_frames: whether it would rather have frames of videos by their names than as pixels
+            (:meth:`Source.with_video_frames`).
         keeps_provenance: whether what :meth:`open` is told of the source is kept with the output; else its
             fingerprint, which may take a while, is not asked for.
         found: after :meth:`open`, sentences on what earlier runs had left at the target, and what became of it.
@@ -40,7 +42,8 @@ class Sink(abc.ABC):
 
     name: str
     found: Sequence[str] = ()
-    takes_encoded_images: ClassVar[bool] = False
+    takes_encoded_images: bool = False
+    takes_video_frames: bool = False
     keeps_provenance: ClassVar[bool] = True
     notes: Sequence[str] = ()
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
@@ -13,7 +13,7 @@ from rlds2buf.core.spec import StepSpec, spec_of
 from rlds2buf.errors import EpisodeError, FilteredOut, SourceFormatError
 from rlds2buf.io.blocks import blocks_of
 
-__all__ = ["Source", "spec_of_first"]
+__all__ = ["LANES", "Source", "spec_of_first"]
 
 _READ_BYTES = 1 << 20
 """Of a block of which episodes are views: one that is kept keeps its block, so that is small."""
@@ -31,13 +31,13 @@ class Source(abc.ABC):
     Attributes:
         format: the format's name, as ``open_source(format=...)`` takes it.
         name: the path or address with the split, for messages and provenance.
-        recipe: path and options from which :func:`rlds2buf.open_source` opened it, and whether its pictures were
-            asked for as files then; None if it was opened otherwise.
+        recipe: path and options from which :func:`rlds2buf.open_source` opened it, and the lanes that were chosen
+            then (of :data:`LANES`), in order; None if it was opened otherwise.
     """
 
     format: ClassVar[str]
     name: str
-    recipe: tuple[str, dict[str, Any], bool] | None = None
+    recipe: tuple[str, dict[str, Any], tuple[str, ...]] | None = None
 
     def __new__(cls: type[_S], *args: Any, **kwargs: Any) -> _S:
         if cls.read is Source.read and cls.read_batches is Source.read_batches:
@@ -136,6 +136,14 @@ class Source(abc.ABC):
         """
         return self
 
+    def with_video_frames(self) -> Source:
+        """The same data, each frame of a video as what it is called, not as its pixels.
+
+        For a sink that copies videos.  The fields are byte strings then, whose FieldSpec has an ``image`` and
+        ``is_video``.  Itself where there are no videos, or where the source was told how pictures are to be had.
+        """
+        return self
+
     def without(self, paths: Iterable[str]) -> Source:
         """The same data, perhaps without these step fields: a hint that nobody will look at them.
 
@@ -224,3 +232,10 @@ def spec_of_first(source: Source, what: str = "episodes") -> StepSpec:
                 return spec_of(found.rows)
             error = found
     raise error
+
+
+LANES: Final[Mapping[str, Callable[[Source], Source]]] = {
+    "encoded": lambda source: source.encoded(),
+    "with_video_frames": lambda source: source.with_video_frames(),
+}
+"""Forms of pictures that a sink may rather have than pixels, and how a source is asked for them."""

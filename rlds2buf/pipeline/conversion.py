@@ -20,7 +20,7 @@ from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, FilteredOut, tell
 from rlds2buf.io.blocks import gathered
 from rlds2buf.io.sink import Sink
-from rlds2buf.io.source import Source
+from rlds2buf.io.source import LANES, Source
 from rlds2buf.pipeline.opening import open_sink, open_source
 from rlds2buf.pipeline.progress import Tracked
 from rlds2buf.pipeline.reading import jobs_for
@@ -423,10 +423,12 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
 
 def _for_sink(source: Source, sink: Sink, choices: Mapping[str, Any]) -> Source:
     """The source with its pictures, or its whole records, in the form that the sink would rather have."""
-    if sink.takes_encoded_images and (encoded := source.encoded()) is not source:
-        if source.recipe is not None:
-            encoded.recipe = (*source.recipe[:2], True)
-        source = encoded
+    lanes = {"encoded": sink.takes_encoded_images, "with_video_frames": sink.takes_video_frames}
+    for lane in (name for name, is_wanted in lanes.items() if is_wanted):
+        found: Source = LANES[lane](source)
+        if found is not source and source.recipe is not None:
+            found.recipe = (*source.recipe[:2], (*source.recipe[2], lane))
+        source = found
     unchanged = choices["on_invalid"] != "repair" and choices["final_transition"] == "drop" and "add" not in choices
     offer = source.with_records() if unchanged and sink.takes_encoded_images else None
     if offer is not None and sink.adopt(offer[1]):

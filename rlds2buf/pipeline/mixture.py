@@ -189,7 +189,13 @@ class MixtureSource(Source):
 
     def encoded(self) -> Source:
         """Of the sources' own, if they still agree then."""
-        inner = [source.encoded() for source in self._sources]
+        return self._in_lane([source.encoded() for source in self._sources])
+
+    def with_video_frames(self) -> Source:
+        """Of the sources' own, if they still agree then."""
+        return self._in_lane([source.with_video_frames() for source in self._sources])
+
+    def _in_lane(self, inner: list[Source]) -> Source:
         if all(one is other for one, other in zip(inner, self._sources, strict=True)):
             return self
         try:

@@ -128,7 +128,7 @@ def open_source(
         source.close()
         raise
     if isinstance(uri, str | os.PathLike):
-        opened.recipe = (os.fspath(uri), recipe, False)
+        opened.recipe = (os.fspath(uri), recipe, ())
     return opened
 
 

@@ -105,12 +105,12 @@ class _Reader:
     def __init__(self, source: Source) -> None:
         self._name = source.name
         assert source.recipe is not None
-        path, options, is_encoded = source.recipe
+        path, options, lanes = source.recipe
         self._connection, theirs = Pipe()
         with theirs:
             command = [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), *sys.path]
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
-        self._connection.send((path, options, is_encoded))
+        self._connection.send((path, options, lanes))
 
     def ask(self, start: int, stop: int, sizes: dict[str, int]) -> None:
         """Have episodes read."""

@@ -7,6 +7,7 @@ import signal
 from multiprocessing.connection import Connection
 
 from rlds2buf.errors import Rlds2bufError
+from rlds2buf.io.source import LANES
 from rlds2buf.pipeline.opening import open_source
 
 __all__ = ["main", "serve"]
@@ -17,10 +18,12 @@ def serve(connection: Connection) -> None:
 
     An error takes the place of what it prevents, and is the last answer; when the asking end is closed, this ends.
     """
-    path, options, is_encoded = connection.recv()
+    path, options, lanes = connection.recv()
     try:
         with open_source(path, **options) as opened:
-            source = opened.encoded() if is_encoded else opened
+            source = opened
+            for lane in lanes:
+                source = LANES[lane](source)
             while (span := connection.recv()) is not None:
                 start, stop, sizes = span
                 for item in source.read_batches(start, stop, **sizes):

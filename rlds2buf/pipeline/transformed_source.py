@@ -116,7 +116,13 @@ class TransformedSource(Source):
 
     def encoded(self) -> Source:
         """As the source's, if everything that is to be done can be done to encoded pictures."""
-        inner = self._source.encoded()
+        return self._in_lane(self._source.encoded())
+
+    def with_video_frames(self) -> Source:
+        """As the source's, if everything that is to be done can be done without pixels."""
+        return self._in_lane(self._source.with_video_frames())
+
+    def _in_lane(self, inner: Source) -> Source:
         if inner is self._source:
             return self
         try:

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class RldsDirSink(Sink):
     <RldsDirSink data/hopper/1.0.0>
     """
 
-    takes_encoded_images: ClassVar[bool] = True
+    takes_encoded_images = True
 
     def __init__(
         self,
