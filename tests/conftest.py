@@ -1,6 +1,6 @@
-"""What is collected where: tests/full needs TensorFlow and Reverb, tests/torch PyTorch, tests/jax JAX (which part of
-the tests runs in which environment is said in parts.py). And for every test: data that are made, a time-out, and
-skips that are counted."""
+"""What is collected where: tests/full needs TensorFlow and Reverb, tests/torch PyTorch, tests/jax JAX, tests/lerobot
+lerobot (which part of the tests runs in which environment is said in parts.py). And for every test: data that are
+made, a time-out, and skips that are counted."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ if importlib.util.find_spec("torch") is None:
     collect_ignore_glob.append("torch/*")
 if importlib.util.find_spec("jax") is None:
     collect_ignore_glob.append("jax/*")
+if importlib.util.find_spec("lerobot") is None:
+    collect_ignore_glob.append("lerobot/*")
 
 
 @pytest.fixture(scope="session", autouse=True)

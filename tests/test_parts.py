@@ -36,8 +36,8 @@ def test_every_file_runs_in_an_environment() -> None:
 def test_what_needs_an_environment_runs_in_that_one_alone() -> None:
     for path in TESTS:
         folder = path.relative_to(ROOT / "tests").parts[0]
-        if folder in ("full", "jax", "torch"):
-            environment = "full" if folder == "full" else "torch"
+        environment = {"full": "full", "jax": "torch", "torch": "torch", "lerobot": "lerobot"}.get(folder)
+        if environment is not None:
             assert [part for part in PARTS if runs(part, named(path))] == [environment]
         else:
             assert runs("core", named(path)), path
@@ -72,7 +72,8 @@ def test_a_part_is_told_as_arguments_of_pytest() -> None:
     told = subprocess.run(
         [sys.executable, ROOT / "tests" / "parts.py", "core"], capture_output=True, text=True, check=True, timeout=60
     ).stdout.split()
-    assert told == ["rlds2buf", "tests", "--ignore=tests/full", "--ignore=tests/jax", "--ignore=tests/torch"]
+    left = ["full", "jax", "lerobot", "torch"]
+    assert told == ["rlds2buf", "tests", *(f"--ignore=tests/{name}" for name in left)]
 
 
 def test_the_page_for_contributors_names_every_room_and_part() -> None:
