@@ -12,7 +12,7 @@ import numpy as np
 from rlds2buf.check.batch_columns import BatchColumns
 from rlds2buf.check.boundaries import boundary_faults, boundary_suspects
 from rlds2buf.check.continuity import ContinuityCheck
-from rlds2buf.check.rules import ERROR, FILTER, NOT_IN_SPEC, RULES, WARNING, Fault
+from rlds2buf.check.rules import NOT_IN_SPEC, RULES, Fault
 from rlds2buf.check.values import (
     Columns,
     discount_faults,
@@ -29,6 +29,7 @@ from rlds2buf.check.values import (
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.issue import ERROR, FILTER, WARNING, Issue
 from rlds2buf.core.limits import Limits
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, FilteredOut
@@ -41,46 +42,6 @@ LINES = 5
 """Of these, how many a report prints."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Issue:
-    """One finding; the rules are described in :mod:`rlds2buf.check.rules`.
-
-    Attributes:
-        rule: the rule's id, a key of :data:`rlds2buf.check.rules.RULES`.
-        severity: ``"error"``, ``"warning"`` or ``"filter"``.
-        episode: the episode's number in its source, 0-based, or None.
-        step: the first offending row, 0-based, or None where the whole episode is meant.
-        path: the field, for example ``"observation/state"``, or None.
-        message: what is wrong.
-        source: the file or address, or None.
-
-    >>> print(Issue("nonfinite", "error", 3, 7, "reward", "reward is not finite (NaN or infinity)", "a.hdf5"))
-    error nonfinite: a.hdf5, episode 3, step 7, reward: reward is not finite (NaN or infinity)
-    """
-
-    rule: str
-    severity: str
-    episode: int | None
-    step: int | None
-    path: str | None
-    message: str
-    source: str | None = None
-
-    def error(self) -> EpisodeError:
-        """The exception of this finding: a BoundaryError, SpecMismatch, EmptyEpisode or plain EpisodeError."""
-        kind = RULES[self.rule].error if self.rule in RULES else EpisodeError
-        return kind(
-            self.message, source=self.source, episode=self.episode, step=self.step, path=self.path, rule=self.rule
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        return dataclasses.asdict(self)
-
-    def __str__(self) -> str:
-        return f"{self.severity} {self.rule}: {self.error()}"
-
-
 def issue_of(error: EpisodeError) -> Issue:
     """The finding that an episode which could not be built amounts to.
 
@@ -89,7 +50,8 @@ def issue_of(error: EpisodeError) -> Issue:
     """
     rule = error.rule or "unreadable"
     severity = FILTER if isinstance(error, FilteredOut) else ERROR
-    return Issue(rule, severity, error.episode, error.step, error.path, error.message, error.source)
+    kind = RULES[rule].error if rule in RULES else EpisodeError
+    return Issue(rule, severity, error.episode, error.step, error.path, error.message, error.source, kind)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,18 +163,20 @@ class Checker:
         return self._rules[:-1] if spec_faults and self._warnings else self._rules
 
     def _issues(self, episode: Episode, faults: list[Fault]) -> list[Issue]:
+        rules = [(fault, RULES[fault.rule]) for fault in faults]
         return [
             Issue(
-                fault.rule,
-                RULES[fault.rule].severity,
+                rule.id,
+                rule.severity,
                 episode.index,
                 fault.step,
                 fault.path,
                 fault.message,
                 episode.source,
+                rule.error,
             )
-            for fault in faults
-            if self._warnings or RULES[fault.rule].severity == ERROR
+            for fault, rule in rules
+            if self._warnings or rule.severity == ERROR
         ]
 
     def _spec_faults(self, columns: list[tuple[nest.Path, Any]]) -> list[Fault]:
@@ -264,6 +228,7 @@ class ValidationReport:
         issues: the findings in the order met, at most `max_details` per rule.
         counts: all findings by rule, also those beyond `max_details`.
         filtered: episodes that a filter left out, by rule; they are not looked at.
+        severities: of each rule that was broken.
     """
 
     source: str
@@ -274,21 +239,23 @@ class ValidationReport:
     counts: Counter[str] = dataclasses.field(default_factory=Counter)
     max_details: int = MAX_DETAILS
     filtered: Counter[str] = dataclasses.field(default_factory=Counter)
+    severities: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
         """Whether there are no errors; warnings are allowed."""
-        return self.rejected == 0
+        return self.rejected == 0 and self.count(ERROR) == 0
 
     def add(self, issue: Issue) -> None:
         """Count a finding, and keep it unless its rule has enough of them."""
         self.counts[issue.rule] += 1
+        self.severities.setdefault(issue.rule, issue.severity)
         if self.counts[issue.rule] <= self.max_details:
             self.issues.append(issue)
 
     def count(self, severity: str) -> int:
         """How many findings there are of a severity, ``"error"`` or ``"warning"``."""
-        return sum(n for rule, n in self.counts.items() if _severity(rule) == severity)
+        return sum(n for rule, n in self.counts.items() if self.severities[rule] == severity)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values."""
@@ -321,15 +288,11 @@ class ValidationReport:
         order = [rule for rule in RULES if rule in self.counts] + [r for r in self.counts if r not in RULES]
         for rule in order:
             shown = [issue for issue in self.issues if issue.rule == rule][:LINES]
-            lines.append(f"{_severity(rule)} {rule} ({self.counts[rule]})")
+            lines.append(f"{self.severities[rule]} {rule} ({self.counts[rule]})")
             lines += [f"  {_place(issue, self.source)}{issue.message}" for issue in shown]
             if self.counts[rule] > len(shown):
                 lines.append(f"  and {self.counts[rule] - len(shown)} more")
         return "\n".join(lines)
-
-
-def _severity(rule: str) -> str:
-    return RULES[rule].severity if rule in RULES else ERROR
 
 
 def _many(count: int, noun: str) -> str:

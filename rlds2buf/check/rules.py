@@ -4,7 +4,8 @@ A finding names one rule, and at most one finding per rule, episode and field is
 first offending step and says how many there are.  *Errors* make the episode unfit (``convert``
 raises, skips or repairs); *warnings* are facts that a learner's author should know; *filters* find
 nothing wrong, the episode is left out because that was asked for.  The rules down to ``filter-part`` but
-for ``spec`` are met where an episode is built or written, not by the checker.
+for ``spec`` are met where an episode is built or written, not by the checker; the last ones concern the dataset's
+files and metadata, and are found by its source (:meth:`~rlds2buf.io.source.Source.findings`).
 
 ======================  ========  ==============================================  ===========================
 rule                    severity  meaning                                         repair
@@ -60,6 +61,10 @@ jump                    warning   between two rows the observation changes as   
                                   at a reset
 no-reset                warning   it starts within an ordinary step of where      -
                                   the previous, truncated one ended
+absent-files            warning   files that the metadata list are not there,     -
+                                  and nothing that is read needs them
+unused-files            warning   files that look like part of the dataset, and   -
+                                  that the metadata do not list
 ======================  ========  ==============================================  ===========================
 """
 
@@ -68,23 +73,24 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
+from rlds2buf.core.issue import ERROR, FILTER, WARNING
 from rlds2buf.errors import BoundaryError, EmptyEpisode, EpisodeError, FilteredOut, SpecMismatch
 
 __all__ = ["ERROR", "FILTER", "NOT_IN_SPEC", "RULES", "WARNING", "Fault", "Rule", "way_out"]
 
-ERROR: Final = "error"
-WARNING: Final = "warning"
-FILTER: Final = "filter"
-
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One rule: its id, how bad it is, the error class that stands for it, and whether repair mends it."""
+    """One rule: its id, how bad it is, the error class that stands for it, and whether repair mends it.
+
+    Of files are those that a source finds broken in its files and metadata, not the checker in an episode.
+    """
 
     id: str
     severity: str
     error: type[EpisodeError] = EpisodeError
     repairable: bool = False
+    of_files: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +149,8 @@ RULES: Final[dict[str, Rule]] = {
         Rule("zero-final-observation", WARNING),
         Rule("jump", WARNING),
         Rule("no-reset", WARNING),
+        Rule("absent-files", WARNING, of_files=True),
+        Rule("unused-files", WARNING, of_files=True),
     )
 }
 """Every rule by id, errors first, in the order in which they are looked for."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.issue import Issue
 from rlds2buf.core.spec import StepSpec, spec_of
 from rlds2buf.errors import EpisodeError, FilteredOut, SourceFormatError
 from rlds2buf.io.blocks import blocks_of
@@ -185,6 +186,20 @@ class Source(abc.ABC):
     def warnings(self) -> list[str]:
         """What should be known of the data before they are used: what is missing, what is guessed."""
         return [str(text) for text in self.details().get("warnings", [])]
+
+    def findings(self, *, quick: bool = False) -> Iterator[Issue]:
+        """What is wrong with the files and metadata as such, beyond the EpisodeErrors of single episodes.
+
+        A finding that names an episode is about that one (and only counts where that one is read, so batches
+        must have their `index`); one that names none is about the dataset as a whole.  An error says that what is
+        read is, or may be, wrong: of that episode, or of all of them.  Metadata that reading does not depend on
+        make warnings.
+
+        Args:
+            quick: only what is told without a pass over the data, and what reading would give wrong data for; a
+                conversion asks for this, :func:`rlds2buf.validate` for everything.
+        """
+        return iter(())
 
     def facts(self) -> dict[str, Any]:
         """What is known of the dataset as a whole and a copy should keep (author, environment); plain JSON values."""

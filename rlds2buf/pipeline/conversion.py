@@ -12,15 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlds2buf.check.repair import keep_final_transition_batch, repair_batch
-from rlds2buf.check.report import Checker, Issue, issue_of
-from rlds2buf.check.rules import ERROR, NOT_IN_SPEC, way_out
+from rlds2buf.check.report import Checker, issue_of
+from rlds2buf.check.rules import NOT_IN_SPEC, way_out
 from rlds2buf.core import shown
 from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.issue import ERROR, Issue
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, FilteredOut, tell
 from rlds2buf.io.blocks import gathered
 from rlds2buf.io.sink import Sink
 from rlds2buf.io.source import LANES, Source
+from rlds2buf.pipeline.findings import Findings
 from rlds2buf.pipeline.opening import open_sink, open_source
 from rlds2buf.pipeline.progress import Tracked
 from rlds2buf.pipeline.reading import jobs_for
@@ -189,7 +191,9 @@ def convert(
             None: what the path's suffix means (``.hdf5`` is ``"d4rl"``), or else ``"buffer"``.
         on_invalid: what becomes of an episode with errors (:mod:`rlds2buf.check.rules`):
             ``"raise"`` stops, ``"skip"`` leaves it out, ``"repair"`` mends its flags from the
-            record's own borders, and leaves it out if errors remain.  All is counted.
+            record's own borders, and leaves it out if errors remain.  All is counted.  What is wrong with the
+            dataset's files or metadata as a whole is among the report's warnings, or stops the conversion where
+            what is read could not be trusted.
         final_transition: ``"keep"`` where the last row's action and reward are real, not padding
             (:func:`rlds2buf.check.repair.keep_final_transition`).
         allow_nonfinite: accept NaN and infinity.
@@ -268,10 +272,11 @@ class _Conversion:
     def run(self, progress: bool) -> None:
         started = time.perf_counter()
         try:
+            self._findings = self._looked_at_files()
             spec, self._annotate = _annotation(self.source.spec, self.choices)
             self.sink.expect(self.source.num_episodes, source_ids=self.source.source_ids)
             self.sink.open(spec, self._provenance())
-            self.report.warnings = [*self.source.warnings(), *self.sink.found]
+            self.report.warnings = [*self.source.warnings(), *self._findings.warnings(), *self.sink.found]
             started = time.perf_counter()  # a sink loads its libraries when it is opened
             self._go_on()
             with contextlib.closing(self._blocks(progress)) as blocks:
@@ -294,6 +299,14 @@ class _Conversion:
             raise
         finally:
             self.report.seconds = time.perf_counter() - started
+
+    def _looked_at_files(self) -> Findings:
+        """What the source finds in its files and metadata; an error that concerns no single episode ends it here."""
+        findings = Findings(self.source.findings(quick=True))
+        for issue in findings.of_dataset:
+            if issue.severity == ERROR:
+                raise issue.error()
+        return findings
 
     def _provenance(self) -> dict[str, Any]:
         facts = self.source.facts()
@@ -340,6 +353,7 @@ class _Conversion:
             suspects = list(faults)
             left = _first_errors(self.checker.check_batch(batch.take(suspects)))
             faults = {suspects[i]: fault for i, fault in left.items()}
+        faults = _first_errors(self._findings.joined(batch, {i: [fault] for i, fault in faults.items()}))
         start = 0
         for position, fault in faults.items():
             self._write(batch, start, position, changes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import hashlib
 import json
@@ -14,6 +15,7 @@ import numpy as np
 
 from rlds2buf.core.agreement import common_spec
 from rlds2buf.core.episode_batch import EpisodeBatch, FactColumns
+from rlds2buf.core.issue import Issue
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, SourceError, SpecMismatch
 from rlds2buf.io.blocks import row_bytes
@@ -219,6 +221,27 @@ class MixtureSource(Source):
                 "source to a buffer of its own and use rlds2buf.MixedBuffers"
             )
         return found
+
+    def findings(self, *, quick: bool = False) -> Iterator[Issue]:
+        """Those of its sources, with an episode's place in the mixture, as far as it has a turn there."""
+        for number, source in enumerate(self._sources):
+            turns: np.ndarray | None = None
+            for issue in source.findings(quick=quick):
+                if issue.episode is None:
+                    yield dataclasses.replace(issue, message=f"{issue.message} ({self._names[number]})")
+                    continue
+                turns = self._turns(number) if turns is None else turns
+                message = f"{issue.message} (episode {issue.episode} of {self._names[number]})"
+                if issue.episode < len(turns):
+                    yield dataclasses.replace(issue, message=message, episode=int(turns[issue.episode]))
+                elif self.is_endless:
+                    yield dataclasses.replace(issue, message=message, episode=None)
+
+    def _turns(self, number: int) -> np.ndarray:
+        """``[n]``: places in the mixture of a source's items, in order; of none where each has many."""
+        if self.is_endless:
+            return np.empty(0, np.int64)
+        return np.flatnonzero(np.concatenate([*self._schedule.owners()]) == number)
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256()

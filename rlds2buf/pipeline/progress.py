@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.issue import Issue
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError
 from rlds2buf.io.source import Source
@@ -85,6 +86,10 @@ class Tracked(Source):
     def warnings(self) -> list[str]:
         """The source's."""
         return self._source.warnings()
+
+    def findings(self, *, quick: bool = False) -> Iterator[Issue]:
+        """The source's."""
+        return self._source.findings(quick=quick)
 
     def fingerprint(self) -> str:
         """The source's."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.issue import Issue
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError
 from rlds2buf.io.source import Source
@@ -135,6 +136,12 @@ class TransformedSource(Source):
 
     def warnings(self) -> list[str]:
         return self._source.warnings()
+
+    def findings(self, *, quick: bool = False) -> Iterator[Issue]:
+        """The source's, on fields and episodes that are looked at."""
+        wants = self._transformation.wants
+        found = self._reading.findings(quick=quick)
+        return (issue for issue in found if issue.episode is None or wants(issue.episode))
 
     def facts(self) -> dict[str, Any]:
         return self._source.facts()

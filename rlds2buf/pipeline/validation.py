@@ -1,16 +1,17 @@
-"""Every episode of a dataset, checked."""
+"""Every episode of a dataset, checked, and its files and metadata."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from rlds2buf.check.report import MAX_DETAILS, Checker, Issue, ValidationReport, issue_of
-from rlds2buf.check.rules import ERROR
+from rlds2buf.check.report import MAX_DETAILS, Checker, ValidationReport, issue_of
 from rlds2buf.core.arguments import integer
+from rlds2buf.core.issue import ERROR, Issue
 from rlds2buf.errors import EpisodeError
 from rlds2buf.io.blocks import gathered
 from rlds2buf.io.source import Source
+from rlds2buf.pipeline.findings import Findings
 from rlds2buf.pipeline.opening import open_source
 from rlds2buf.pipeline.reading import blocks, jobs_for
 
@@ -29,7 +30,7 @@ def validate(
     format: str | None = None,
     **options: Any,
 ) -> ValidationReport:
-    """Check every episode of a source against the rules of :mod:`rlds2buf.check.rules`.
+    """Check every episode of a source, its files and its metadata against the rules of :mod:`rlds2buf.check.rules`.
 
     Args:
         source: a Source, or whatever :func:`rlds2buf.open_source` takes, which is then closed again.
@@ -73,6 +74,7 @@ def _validated(
     jobs: int,
 ) -> ValidationReport:
     report = ValidationReport(source.name, max_details=max_details)
+    findings = Findings(source.findings())
     checker = Checker(source.spec, allow_nonfinite=allow_nonfinite)
     told = progress if progress is not None else lambda episodes, steps: None
     for item, left_out in gathered(blocks(source, 0, limit, jobs=jobs_for(source, jobs))):
@@ -81,10 +83,10 @@ def _validated(
             continue
         if isinstance(item, EpisodeError):
             report.episodes += 1
-            _count(report, [issue_of(item)])
+            _count(report, findings.beside(issue_of(item)))
             told(report.episodes, report.steps)
             continue
-        for issues in checker.check_batch(item).values():
+        for issues in findings.joined(item, checker.check_batch(item)).values():
             _count(report, issues)
         for steps in item.lengths.tolist() if progress is not None else ():
             report.episodes += 1
@@ -93,6 +95,8 @@ def _validated(
         if progress is None:
             report.episodes += len(item)
             report.steps += item.num_steps
+    for issue in findings.of_dataset:
+        report.add(issue)
     return report
 
 

@@ -46,7 +46,7 @@ def test_every_finding_says_where():
     ],
 )
 def test_a_finding_as_an_exception(rule, kind):
-    assert type(Issue(rule, "error", 0, 0, None, "wrong").error()) is kind
+    assert type(issue_of(errors.EpisodeError("wrong", rule=rule)).error()) is kind
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from rlds2buf.codecs.tfrecord.array_record import ArrayRecordReader
 from rlds2buf.codecs.tfrecord.frames import FrameReader
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.issue import WARNING, Issue
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound
 from rlds2buf.files.fingerprint import fingerprint_files
@@ -28,6 +29,9 @@ from rlds2buf.io.source import Source
 from rlds2buf.io.splits import pieces_of_split
 
 __all__ = ["RldsDirSource"]
+
+_MOST_NAMED = 5
+"""Of files that are absent."""
 
 
 class _Segment(NamedTuple):
@@ -212,6 +216,26 @@ class RldsDirSource(Source):
             "features": describe(self._features),
         }
 
+    def findings(self, *, quick: bool = False) -> Iterator[Issue]:
+        """See :meth:`Source.findings`: files of splits that are not there, and records that no split names.
+
+        A shard with more or fewer records than dataset_info.json says ends reading, and so is no finding.
+        """
+        splits = self._info.splits.values()
+        for split in splits:
+            absent = [file.name for file in split.files if not file.is_file()]
+            if absent:
+                text = f"{len(absent)} of the {len(split.files)} files of the split {split.name!r} are not there"
+                yield self._finding("absent-files", f"{text}: {_some(absent)}")
+        there = {path.name for path in self._folder.glob(f"*.{self._info.file_format}-*")}
+        unused = sorted(there.difference(file.name for split in splits for file in split.files))
+        if unused:
+            text = f"files of records that no split in dataset_info.json names, {len(unused)} of them"
+            yield self._finding("unused-files", f"{text}: {_some(unused)}")
+
+    def _finding(self, rule: str, message: str) -> Issue:
+        return Issue(rule, WARNING, None, None, None, message, str(self._folder))
+
     def facts(self) -> dict[str, Any]:
         """See :meth:`Source.facts`: of the dataset that the folder was made from, if rlds2buf wrote it."""
         return own_facts(self._folder)
@@ -272,8 +296,13 @@ def _segments(info: DatasetInfo, split: str, folder: Path) -> list[_Segment]:
             begin += length
     missing = sorted({segment.file.name for segment in segments if not segment.file.is_file()})
     if missing:
-        raise SourceNotFound(f"{folder}: missing {len(missing)} of the shards of {split!r}: {', '.join(missing[:5])}")
+        raise SourceNotFound(f"{folder}: missing {len(missing)} of the shards of {split!r}: {_some(missing)}")
     return segments
+
+
+def _some(names: list[str]) -> str:
+    """The first few."""
+    return ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
 
 
 def _ends_of(path: Path, size: int = 1 << 12) -> bytes:
