@@ -58,6 +58,7 @@ HEAVY = {
     "array_record": "codecs/tfrecord/array_record.py",
     "pyarrow": "codecs/arrow/",
     "PIL": "codecs/images/",
+    "av": "codecs/video/",
     "simplejpeg": "codecs/images/turbo.py",
     "tensorflow": "formats/rlds/tf_data_source.py rlds_to_reverb/ buffers/tensors.py",
     "tensorflow_datasets": "",

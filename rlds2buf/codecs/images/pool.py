@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlds2buf.codecs.cores import cores
 from rlds2buf.codecs.images.decode import DamagedImage, decode_frames
 from rlds2buf.codecs.images.pixel_memory import PixelMemory
 from rlds2buf.codecs.images.resize import stack_frames
@@ -49,7 +50,7 @@ class DecodePool:
     def __init__(self, threads: int | None = None, name: str = "rlds2buf-images") -> None:
         if threads is not None and threads < 1:
             raise ValueError(f"image_threads must be at least 1, got {threads}")
-        self.threads = min(_cores() if threads is None else threads, _MOST_THREADS)
+        self.threads = min(cores() if threads is None else threads, _MOST_THREADS)
         self._threads: list[threading.Thread] = []
         self._name = name
         self._process = os.getpid()
@@ -251,9 +252,3 @@ def _nbytes(files: Sequence[bytes], image: StoredImage) -> int:
         return 16 * sum(map(len, files))
     height, width, channels = shape
     return len(files) * height * width * channels * image.dtype.itemsize  # type: ignore[operator]
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -1,0 +1,70 @@
+"""Decoded frames as arrays of pixels, as LeRobot's readers give them.
+
+Colours: a frame that says by which matrix and range its colours are coded (BT.601, BT.709, limited, full) is taken at
+its word; one that doesn't, as all that LeRobot writes, is BT.601 in the limited range.  That is what FFmpeg's scaler
+does, and so torchcodec and PyAV 17's ``to_ndarray(format="rgb24")``; older PyAV needs to be told what the frame says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlds2buf.codecs.video.opening import load_av
+from rlds2buf.errors import SourceFormatError
+
+__all__ = ["PixelReader"]
+
+
+class PixelReader:
+    """Puts frames into rows of an array; for one thread."""
+
+    def __init__(self) -> None:
+        av = load_av()
+        self._reformatter = av.video.reformatter.VideoReformatter()
+        # Since PyAV 17 the scaler asks the frame itself, and makes threads of its own unless told otherwise.
+        self._asks_the_frame = int(av.__version__.partition(".")[0]) >= 17
+
+    def put(self, frame: Any, out: np.ndarray) -> None:
+        """The pixels of a decoded frame.
+
+        Args:
+            frame: PyAV's.
+            out: ``[height, width, 3] uint8`` for colours, ``[height, width, 1] uint16`` for depth.
+
+        Raises:
+            SourceFormatError: the frame is of another size, or holds something else.
+        """
+        height, width, channels = out.shape
+        if (frame.height, frame.width) != (height, width):
+            raise SourceFormatError(f"it is {frame.height} x {frame.width} pixels large, not {height} x {width}")
+        if out.dtype == np.uint16:
+            out[..., 0] = self._depth(frame)
+        else:
+            out[...] = self._rows(self._rgb(frame), channels, np.dtype(np.uint8))
+
+    def _rgb(self, frame: Any) -> Any:
+        if self._asks_the_frame:
+            return self._reformatter.reformat(frame, format="rgb24", threads=1)
+        return self._reformatter.reformat(
+            frame,
+            format="rgb24",
+            src_colorspace=int(frame.colorspace),
+            dst_colorspace="DEFAULT",
+            src_color_range=int(frame.color_range),
+            dst_color_range="UNSPECIFIED",
+        )
+
+    def _depth(self, frame: Any) -> np.ndarray:
+        name = frame.format.name
+        if not (name.startswith("gray") and name.endswith("le")):
+            raise SourceFormatError(f"its pixels are {name}, not the 9 to 16 bits of a depth map")
+        return self._rows(frame, 1, np.dtype("<u2"))[..., 0]
+
+    def _rows(self, frame: Any, channels: int, dtype: np.dtype) -> np.ndarray:
+        """``[height, width, channels]``: a view of the frame's memory, whose lines may be longer than the picture."""
+        plane = frame.planes[0]
+        lines = np.frombuffer(plane, np.uint8)[: frame.height * plane.line_size].reshape(frame.height, plane.line_size)
+        used = lines[:, : frame.width * channels * dtype.itemsize]
+        return used.view(dtype).reshape(frame.height, frame.width, channels)
