@@ -15,6 +15,7 @@ LAYERS = {
     "kernels": "core.row_flags",
     "files": "core errors",
     "codecs": "kernels files core errors",
+    "numbers": "kernels files core errors",
     "views": "core errors kernels",
     "returns": "core errors kernels",
     "transform": "core errors kernels",
