@@ -14,17 +14,25 @@ import numpy as np
 from rlds2buf.codecs.video.opening import load_av
 from rlds2buf.errors import SourceFormatError
 
-__all__ = ["PixelReader"]
+__all__ = ["PixelReader", "reformatter"]
+
+
+def reformatter() -> tuple[Any, dict[str, Any]]:
+    """FFmpeg's scaler for one thread, and what to tell it with each frame.
+
+    Since PyAV 17 it asks the frame for its colours, and makes threads of its own unless told otherwise; before it does
+    neither, and is to be told nothing here.
+    """
+    av = load_av()
+    is_new = int(av.__version__.partition(".")[0]) >= 17
+    return av.video.reformatter.VideoReformatter(), {"threads": 1} if is_new else {}
 
 
 class PixelReader:
     """Puts frames into rows of an array; for one thread."""
 
     def __init__(self) -> None:
-        av = load_av()
-        self._reformatter = av.video.reformatter.VideoReformatter()
-        # Since PyAV 17 the scaler asks the frame itself, and makes threads of its own unless told otherwise.
-        self._asks_the_frame = int(av.__version__.partition(".")[0]) >= 17
+        self._reformatter, self._options = reformatter()
 
     def put(self, frame: Any, out: np.ndarray) -> None:
         """The pixels of a decoded frame.
@@ -45,8 +53,8 @@ class PixelReader:
             out[...] = self._rows(self._rgb(frame), channels, np.dtype(np.uint8))
 
     def _rgb(self, frame: Any) -> Any:
-        if self._asks_the_frame:
-            return self._reformatter.reformat(frame, format="rgb24", threads=1)
+        if self._options:
+            return self._reformatter.reformat(frame, format="rgb24", **self._options)
         return self._reformatter.reformat(
             frame,
             format="rgb24",
