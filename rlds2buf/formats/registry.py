@@ -20,6 +20,7 @@ from rlds2buf.formats.rllib import format as rllib
 from rlds2buf.formats.robomimic import format as robomimic
 from rlds2buf.formats.step_log import format as step_log
 from rlds2buf.formats.tf_example import format as tf_example
+from rlds2buf.formats.zarr import format as zarr
 from rlds2buf.io.format import Format
 from rlds2buf.io.look import Look
 
@@ -43,6 +44,7 @@ __all__ = [
     "summary",
     "takes_of_sink",
     "refusal",
+    "rivals",
     "schemes",
     "sink_class",
     "sink_options",
@@ -53,7 +55,7 @@ __all__ = [
 ]
 
 # What is told by names alone stands behind what is told by content, and memory, which takes any iterable, last.
-_ROOMS: Final = (buffer, rlds, minari, rllib, tf_example, robomimic, d3rlpy, d4rl, reverb, step_log, memory)
+_ROOMS: Final = (buffer, rlds, minari, rllib, tf_example, robomimic, d3rlpy, d4rl, reverb, zarr, step_log, memory)
 
 BUILT_IN: Final[tuple[Format, ...]] = tuple(itertools.chain.from_iterable(room.FORMATS for room in _ROOMS))
 """Those of this package; the first that fits is taken."""
@@ -148,6 +150,17 @@ def find(look: Look, failed: list[str]) -> Format | None:
     return _built_in(look) or plugins.find(
         lambda entry: entry.fits is not None and entry.fits(look), _NAMED.keys(), failed
     )
+
+
+def rivals(look: Look, entry: Format) -> list[str]:
+    """Names of the other built-in formats that what lies at a path may be as well as `entry`, by its content.
+
+    Of those that `entry` is a special form of (``over``), and of those told by names alone, none is.
+    """
+    if entry.by_name or entry.plugin:
+        return []
+    others = (one for one in BUILT_IN if one is not entry and not one.by_name and one.name not in entry.over)
+    return [one.name for one in others if one.fits is not None and _is_whole(one, look)]
 
 
 def find_object(value: Any, failed: list[str]) -> Format | None:

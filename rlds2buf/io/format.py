@@ -48,6 +48,7 @@ class Format:
             are not wanted and may be missing.
         suffixes: of its files' names, where these mean this format and no other.
         target_suffixes: of the names of targets that mean it.
+        over: names of formats that it is a special form of: what fits both is this one.
         by_name: whether it is told by names alone.
         members: of a folder that fits because of what lies in it, the names of that; None where the folder is the
             dataset itself.  A folder with another dataset beside its members is not one dataset.
@@ -75,6 +76,7 @@ class Format:
     takes: Collection[str] = ()
     suffixes: tuple[str, ...] = ()
     target_suffixes: tuple[str, ...] = ()
+    over: Collection[str] = ()
     by_name: bool = False
     members: Callable[[Look], Collection[str] | None] = lambda look: None
     refusals: tuple[Refusal, ...] = ()

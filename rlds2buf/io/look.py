@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -97,6 +99,17 @@ class Look:
         try:
             return parquet_names(self.path)
         except SourceError:
+            return None
+
+    @functools.cached_property
+    def archive(self) -> frozenset[str] | None:
+        """The names in a zip archive; None if it is none, or damaged."""
+        if not self.head.startswith(b"PK\x03\x04"):
+            return None
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                return frozenset(archive.namelist())
+        except (zipfile.BadZipFile, zlib.error, OSError, ValueError, NotImplementedError):
             return None
 
     @functools.cached_property

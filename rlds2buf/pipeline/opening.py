@@ -54,6 +54,7 @@ def open_source(
     a robomimic HDF5 file                                 ``robomimic``          ``RobomimicHdf5Source``
     a Minari folder, its ``data``, or ``main_data.hdf5``  ``minari``             ``MinariDirSource``
     a Reverb checkpoint, or a checkpointer's folder       ``reverb-checkpoint``  ``ReverbCheckpointSource``
+    a Diffusion Policy or UMI Zarr group, ``.zarr.zip``   ``zarr``               ``ZarrSource``
     RLlib's JSON or Parquet, a file or a folder of them   ``rllib``              ``RllibSource``
     TFRecord files, a folder or a glob of them            ``tf-example``         ``TfExampleSource``
     a saved buffer that holds episodes                    ``buffer``             ``BufferDirSource``
@@ -247,8 +248,10 @@ def format_of_target(path: str | os.PathLike[str]) -> Format:
     """
     refuse_address(path)
     name = os.fspath(path)
-    suffix = os.path.splitext(name)[1].lower()
-    means = next((entry for entry in registry.BUILT_IN if suffix in entry.target_suffixes), None)
+    base = os.path.basename(name).lower()
+    suffix = os.path.splitext(base)[1]
+    suffixes = {base[place:] for place in range(1, len(base)) if base[place] == "."}  # ".zarr.zip" and ".zip"
+    means = next((entry for entry in registry.BUILT_IN if suffixes & set(entry.target_suffixes)), None)
     if means is not None:
         return means
     what = _UNKNOWN.get(suffix) or next((entry.what for entry in registry.BUILT_IN if suffix in entry.suffixes), None)
@@ -262,7 +265,6 @@ def format_of_target(path: str | os.PathLike[str]) -> Format:
 
 
 _UNKNOWN: Final[Mapping[str, str]] = {
-    ".zarr": "a Zarr store",
     ".npy": "a numpy array",
     ".arrow": "Arrow tables",
     ".feather": "Arrow tables",
@@ -399,6 +401,11 @@ def _by_looking(path: Path) -> Format:
     failed: list[str] = []
     try:
         if entry := registry.find(look, failed):
+            rivals = [entry.name, *registry.rivals(look, entry)]
+            if len(rivals) > 1:
+                raise SourceFormatError(
+                    f"{path}: it may be {' or '.join(rivals)}; format={rivals[0]!r} (--format) says which it is"
+                )
             return entry
         if why := registry.refusal(look):
             raise SourceFormatError(f"{path}: {why}{_also(failed)}")

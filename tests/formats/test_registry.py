@@ -91,7 +91,7 @@ class TestCommand:
             assert result.code == 0, result.err
 
     def test_an_unknown_name_is_a_usage_error(self, capsys: Capture) -> None:
-        result = run(capsys, "formats", "zarr")
+        result = run(capsys, "formats", "lance")
         assert result.code == 2 and "'d4rl'" in result.err
 
 

@@ -43,7 +43,7 @@ def test_a_name_of_a_d4rl_file_becomes_one(here: Path, name: str, capsys: pytest
     assert open_source(here / "api" / name).format == "d4rl"
 
 
-@pytest.mark.parametrize("suffix", [*NOT_WRITTEN, ".NPZ", ".zarr", ".pkl"])
+@pytest.mark.parametrize("suffix", [*NOT_WRITTEN, ".NPZ", ".mat", ".pkl"])
 def test_a_name_of_files_that_are_not_written_is_refused(
     here: Path, suffix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

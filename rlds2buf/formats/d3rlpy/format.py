@@ -29,6 +29,7 @@ FORMATS = (
         "d3rlpy-v1",
         "a dataset file of d3rlpy 1",
         source="rlds2buf.formats.d3rlpy.source_v1:D3rlpyV1Source",
+        over=("d4rl",),
         fits=_fits_v1,
         takes=("budget",),
     ),
