@@ -270,7 +270,8 @@ def _options(
     if encoder == "libsvtav1":
         options["svtav1-params"] = f"lp={min(threads or min(_THREADS, cores()), 6)}"
     elif encoder == "libx265":
-        options["x265-params"] = f"pools={threads or _THREADS}:frame-threads=2:log-level=none"
+        # Closed groups of pictures, so that it can be cut and sought at any keyframe.
+        options["x265-params"] = f"pools={threads or _THREADS}:frame-threads=2:open-gop=0:log-level=none"
     return options
 
 

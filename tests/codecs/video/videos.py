@@ -14,7 +14,7 @@ KINDS = {
     "h264": ("libx264", {"g": "2", "crf": "23", "preset": "ultrafast"}),
     "h264_b": ("libx264", {"g": "12", "bf": "3", "crf": "23", "preset": "medium", "sc_threshold": "0"}),
     "h264_short_b": ("libx264", {"g": "4", "bf": "2", "b_strategy": "0", "crf": "23", "preset": "medium"}),
-    "hevc": ("libx265", {"g": "10", "crf": "28", "preset": "ultrafast", "x265-params": "log-level=none"}),
+    "hevc": ("libx265", {"g": "10", "crf": "28", "preset": "ultrafast", "x265-params": "log-level=none:open-gop=0"}),
     "hevc_open": (
         "libx265",
         {"crf": "28", "preset": "medium", "x265-params": "log-level=none:keyint=8:min-keyint=8:open-gop=1:bframes=3"},
