@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -30,9 +31,10 @@ def fingerprint_files(paths: Iterable[Path]) -> str:
     False
     """
     digest = hashlib.sha256()
-    files = list(paths)
-    most, pieces = (_WHOLE, _PIECES) if len(files) <= _MANY else (_WHOLE // 16, _PIECES // 16)
-    for path in files:
+    files = iter(paths)
+    first = list(itertools.islice(files, _MANY + 1))
+    most, pieces = (_WHOLE, _PIECES) if len(first) <= _MANY else (_WHOLE // 16, _PIECES // 16)
+    for path in itertools.chain(first, files):
         with open(path, "rb") as file:
             size = file.seek(0, 2)
             digest.update(f"{size}\n".encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,14 @@ class Hdf5File:
     def __iter__(self) -> Iterator[str]:
         """The names at the top."""
         return iter(self.root)
+
+    def visit(self, see: Callable[[str], None]) -> None:
+        """Show each name at the top, of which there may be millions, without keeping them.
+
+        Args:
+            see: called with each, in alphabetical order; one that is not UTF-8 is escaped.
+        """
+        self.root.id.links.iterate(lambda name: see(name.decode("utf-8", "backslashreplace")))
 
     def __len__(self) -> int:
         return len(self.root)
@@ -438,14 +446,19 @@ class Hdf5File:
             out.append(int(info.u) if info.type == _HARD else -1)
         return np.array(out, np.int64)
 
-    def raw(self, start: int, size: int) -> np.ndarray:
+    def raw(self, start: int, size: int, room: np.ndarray | None = None) -> np.ndarray:
         """``[n] uint8``: so many bytes of the file, or as many as there are.
+
+        Args:
+            start, size: which.
+            room: ``uint8``, at least as many, which they are read into; None for memory of their own.
 
         Raises:
             SourceFormatError: the file became shorter.
         """
         assert self._descriptor is not None
-        out = np.empty(max(0, min(size, self.size - start)), np.uint8)
+        count = max(0, min(size, self.size - start))
+        out = np.empty(count, np.uint8) if room is None else room[:count]
         left = memoryview(out.data)
         while left:
             count = os.preadv(self._descriptor, [left], start + len(out) - len(left))

@@ -17,6 +17,7 @@ Source: minari/dataset/_storages/arrow_storage.py, https://github.com/Farama-Fou
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ class ArrowEpisodes:
         budget: for each file.
 
     Attributes:
-        names, files, ignored: as :class:`~rlds2buf.formats.minari.hdf5_layout.Hdf5Episodes` has them.
+        names, ignored: as :class:`~rlds2buf.formats.minari.hdf5_layout.Hdf5Episodes` has them.
 
     Raises:
         SourceFormatError: an episode's folder holds no file.
@@ -70,11 +71,17 @@ class ArrowEpisodes:
         try:
             names = [path.name for path in folder.iterdir()]
             self.names = sorted((name for name in names if name.isdecimal() and name.isascii()), key=int)
-            self._files = [_files_of(folder / name) for name in self.names]
+            held: dict[tuple[str, ...], tuple[str, ...]] = {}  # most often the same in each
+            self._files = [held.setdefault(found, found) for found in map(self._files_of, self.names)]
         except OSError as cause:
             raise SourceError(f"{cause.filename or folder}: {cause.strerror or cause}") from cause
         self.ignored = sorted(set(names) - set(self.names) - {_METADATA})
-        self.files = [file for files in self._files for file in files]
+
+    @property
+    def files(self) -> Iterator[Path]:
+        """All files that hold episodes."""
+        for name, files in zip(self.names, self._files, strict=True):
+            yield from (self.folder / name / file for file in files)
 
     def read(self, start: int, stop: int) -> Iterator[EpisodeParts | SpecMismatch]:
         """Yield the parts of these episodes; in the place of one whose columns can't be had, the reason.
@@ -114,8 +121,17 @@ class ArrowEpisodes:
 
     def _load(self, number: int) -> _Files:
         name = self.names[number]
-        tables = [read_table(file, self._layout, self._budget) for file in self._files[number]]
-        return _Files(number, name, tables, read_json(self.folder / name / _METADATA) or {})
+        folder = self.folder / name
+        tables = [read_table(folder / file, self._layout, self._budget) for file in self._files[number]]
+        return _Files(number, name, tables, read_json(folder / _METADATA) or {})
+
+    def _files_of(self, name: str) -> tuple[str, ...]:
+        """The files that hold an episode's rows, as pyarrow's datasets see them."""
+        folder = self.folder / name
+        files = sorted(file for file in os.listdir(folder) if file != _METADATA and file[0] not in "._")
+        if not files:
+            raise SourceFormatError(f"{folder}: no file with the episode's rows")
+        return tuple(files)
 
     def _alone(self, files: _Files) -> EpisodeParts | SpecMismatch:
         try:
@@ -265,14 +281,6 @@ def _without_nulls(column: Any, path: str) -> Any:
     if isinstance(column, np.ndarray) and column.dtype == object and any(value is None for value in column):
         raise SourceFormatError(f"{path}: a text is null")
     return column
-
-
-def _files_of(folder: Path) -> list[Path]:
-    """The files that hold an episode's rows, as pyarrow's datasets see them."""
-    files = sorted(path for path in folder.iterdir() if path.name != _METADATA and path.name[0] not in "._")
-    if not files:
-        raise SourceFormatError(f"{folder}: no file with the episode's rows")
-    return files
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

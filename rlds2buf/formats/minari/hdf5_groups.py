@@ -23,7 +23,7 @@ from rlds2buf.formats.minari.hdf5_group import nested, read_dataset, read_facts,
 __all__ = ["Groups"]
 
 _PARTS = ("observations", "actions", "rewards", "terminations", "truncations", "infos")
-_WINDOW_BYTES = 1 << 25
+_WINDOW_BYTES = 1 << 24
 _MARGIN = 1 << 20
 """A group's structures lie somewhere near its header; its values may be anywhere."""
 
@@ -66,6 +66,8 @@ class Groups:
         self._read = read
         self._prove = prove
         self._useful = file.is_flat
+        self._room = np.empty(_WINDOW_BYTES, np.uint8)  # for one window after the other, as the heap would grow
+        self._ahead = 0, np.zeros(0, np.int64)
 
     def read(self, start: int, stop: int, rows: int, bytes: int) -> Iterator[BatchParts | None]:
         """Yield some of the episodes from `start` on; None in the place of one that is to be read alone.
@@ -85,14 +87,14 @@ class Groups:
 
     def _held(self, start: int, stop: int) -> _Held | None:
         """The next window; None if there is none worth it."""
-        places = self._file.addresses(self._names[start : min(stop, start + _NAMES)])
+        places = self._addresses(start, stop)
         known = np.where(places < 0, places[:1], places)
         span = np.maximum.accumulate(known) - np.minimum.accumulate(known)
         count = int(np.searchsorted(span, _WINDOW_BYTES - 2 * _MARGIN, "right"))
         if count < _LEAST or places[0] < 0:
             return None
         first = max(0, int(known[:count].min()) - _MARGIN)
-        window = Window(self._file.raw(first, int(span[count - 1]) + 2 * _MARGIN), first)
+        window = Window(self._file.raw(first, int(span[count - 1]) + 2 * _MARGIN, self._room), first)
         held = _Held(self._file, window, start, self._names[start : start + count])
         left = np.arange(count)
         for _ in range(_MAX_MAKES):
@@ -102,6 +104,15 @@ class Groups:
         self._useful = bool((held.make_of >= 0).any())
         held.cut()
         return held
+
+    def _addresses(self, start: int, stop: int) -> np.ndarray:
+        """``[N] int64``: where groups from `start` on lie; those that the last window had no room for are known."""
+        first, known = self._ahead
+        places = known[start - first :] if start >= first else known[:0]
+        names = self._names[start + len(places) : min(stop, start + _NAMES)]
+        places = np.concatenate([places, self._file.addresses(names)])
+        self._ahead = start, places
+        return places[: stop - start]
 
     def _add(self, held: _Held, places: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Find out how the first of some episodes is made, and who is made alike: those, ``[N] bool``."""

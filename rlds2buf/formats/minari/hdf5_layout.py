@@ -13,10 +13,14 @@ Source: minari/dataset/_storages/hdf5_storage.py, https://github.com/Farama-Foun
 
 from __future__ import annotations
 
+import array
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import overload
+
+import numpy as np
 
 from rlds2buf.codecs.hdf5.reading import Hdf5File, open_hdf5
 from rlds2buf.core.budget import BUDGET, Budget
@@ -28,6 +32,7 @@ from rlds2buf.formats.minari.hdf5_groups import Groups
 __all__ = ["Hdf5Episodes"]
 
 _EPISODE = re.compile(r"episode_(\d+)")
+_PLAIN = re.compile(r"episode_(0|[1-9][0-9]{0,17})")
 
 
 class Hdf5Episodes:
@@ -58,9 +63,7 @@ class Hdf5Episodes:
         self._infos = infos
         self._open = functools.partial(open_hdf5, path, budget=budget, external=external)
         with self._open() as file:
-            numbers = {int(match[1]): name for name in file if (match := _EPISODE.fullmatch(name))}
-            self.names = [numbers[number] for number in sorted(numbers)]
-            self.ignored = sorted(set(file) - set(self.names))
+            self.names, self.ignored = _names(file)
 
     def read(self, start: int, stop: int) -> Iterator[EpisodeParts | SpecMismatch]:
         """Yield the parts of these episodes, one by one.
@@ -101,3 +104,47 @@ class Hdf5Episodes:
             raise SourceFormatError(f"{self.path}: {name} is gone; did the file change?")
         file.new_record()
         return read_group(file, name, group, infos=self._infos)
+
+
+class _Numbered(Sequence[str]):
+    """Names that are ``episode_`` and a number: eight bytes for each, as there may be millions.
+
+    Args:
+        numbers: ``[N] int64``.
+    """
+
+    def __init__(self, numbers: np.ndarray) -> None:
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, which: int) -> str: ...
+    @overload
+    def __getitem__(self, which: slice) -> list[str]: ...
+    def __getitem__(self, which: int | slice) -> str | list[str]:
+        if isinstance(which, slice):
+            return [f"episode_{number}" for number in self._numbers[which].tolist()]
+        return f"episode_{self._numbers[which]}"
+
+
+def _names(file: Hdf5File) -> tuple[Sequence[str], list[str]]:
+    """The episodes by number, and what else there is.  Of two names with one number, the last counts."""
+    plain, others = array.array("q"), []
+
+    def see(name: str) -> None:
+        match = _PLAIN.fullmatch(name)
+        if match:
+            plain.append(int(match[1]))
+        else:
+            others.append(name)
+
+    file.visit(see)
+    episodes = _Numbered(np.sort(np.frombuffer(plain, np.int64)))
+    if not any(map(_EPISODE.fullmatch, others)):
+        return episodes, sorted(others)
+    every = sorted([*episodes, *others])
+    numbers = {int(match[1]): name for name in every if (match := _EPISODE.fullmatch(name))}
+    names = [numbers[number] for number in sorted(numbers)]
+    return names, sorted(set(every) - set(names))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -198,7 +199,7 @@ class MinariDirSource(Source):
         return {name: self._metadata[name] for name in _FACTS if self._metadata.get(name) is not None}
 
     def fingerprint(self) -> str:
-        files = fingerprint_files([*self._episodes.files, self._metadata_file])
+        files = fingerprint_files(itertools.chain(self._episodes.files, [self._metadata_file]))
         size = "" if self._size is None else f":{self._size}"
         return f"minari:{files}:{self._infos}{size}" + (":encoded" if self._images == "encoded" else "")
 
