@@ -14,6 +14,7 @@ from rlds2buf.formats.d3rlpy import format as d3rlpy
 from rlds2buf.formats.d4rl import format as d4rl
 from rlds2buf.formats.memory import format as memory
 from rlds2buf.formats.minari import format as minari
+from rlds2buf.formats.ogbench import format as ogbench
 from rlds2buf.formats.reverb import format as reverb
 from rlds2buf.formats.rlds import format as rlds
 from rlds2buf.formats.rllib import format as rllib
@@ -55,7 +56,21 @@ __all__ = [
 ]
 
 # What is told by names alone stands behind what is told by content, and memory, which takes any iterable, last.
-_ROOMS: Final = (buffer, rlds, minari, rllib, tf_example, robomimic, d3rlpy, d4rl, reverb, zarr, step_log, memory)
+_ROOMS: Final = (
+    buffer,
+    rlds,
+    minari,
+    rllib,
+    tf_example,
+    robomimic,
+    d3rlpy,
+    d4rl,
+    reverb,
+    zarr,
+    ogbench,
+    step_log,
+    memory,
+)
 
 BUILT_IN: Final[tuple[Format, ...]] = tuple(itertools.chain.from_iterable(room.FORMATS for room in _ROOMS))
 """Those of this package; the first that fits is taken."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
 from rlds2buf.codecs.npy_rows import NpyRows
+from rlds2buf.codecs.npz import members_of
 from rlds2buf.core.budget import BUDGET, Budget
-from rlds2buf.errors import SourceFormatError
 from rlds2buf.formats.step_log.array_table import ArrayTable
 from rlds2buf.formats.step_log.source import StepLogSource
 from rlds2buf.formats.step_log.table import BLOCK_BYTES, Block, Table, log_files
@@ -63,7 +61,7 @@ class NpzTable(ArrayTable[NpyRows]):
             self.add({file.stem: NpyRows(file, None, budget) for file in self.files})
         else:
             for file in self.files:
-                self.add({name: NpyRows(file, member, budget) for name, member in _members(file).items()})
+                self.add({name: NpyRows(file, member, budget) for name, member in members_of(file).items()})
         self.finish()
 
     def blocks(self, names: Sequence[str], start: int = 0) -> Iterator[Block]:
@@ -85,15 +83,3 @@ class NpzTable(ArrayTable[NpyRows]):
                         begin + low,
                         {name: read(count).astype(dtypes[name], copy=False) for name, read in readers.items()},
                     )
-
-
-def _members(file: Path) -> dict[str, str]:
-    """The arrays of an .npz file by name: which member of the archive each is."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            names = [name for name in archive.namelist() if name.endswith(".npy")]
-    except (zipfile.BadZipFile, zlib.error, OSError, ValueError, NotImplementedError) as cause:
-        raise SourceFormatError(f"{file}: no readable .npz file ({cause})") from cause
-    if not names:
-        raise SourceFormatError(f"{file}: a zip archive without numpy arrays")
-    return {name[: -len(".npy")]: name for name in names}

@@ -125,7 +125,7 @@ def test_what_has_no_place_is_listed(tmp_path: Path) -> None:
     )
     lost = dict(write(tmp_path / "a.zarr", [changed])[1])
     assert lost.pop("extras/note") == "it is read back as observation/note"
-    assert lost.pop("extras/action") == "data/action is another field's"
+    assert lost.pop("extras/action") == "action is another field's"
     assert lost.pop("extras/a.b/c/d").startswith("its name can't be one")
     assert lost.pop("discount").startswith("the format has none")
     assert lost.pop("is_terminal").startswith("the format has no flag")
