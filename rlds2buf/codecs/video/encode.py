@@ -38,6 +38,9 @@ CODECS: Final = {
 """What is taken as a codec, and the encoder that it means."""
 
 _PRESET: Final = {"libsvtav1": "12"}
+_REORDERS: Final = {"libx265": 2}
+"""By how many frames at most an encoder's packets are out of order, if its word on when they are decoded isn't taken:
+libx265 has none for videos of one or two frames, and gives what is in its memory."""
 _THREADS: Final = 4
 """Of an encoder whose bytes depend on it (libx264, libx265), and the most that others get."""
 
@@ -110,7 +113,8 @@ class VideoEncoder:
         self._shape = (height, width, 3)
         self._pix_fmt = pix_fmt
         self._time_base = 1 / Fraction(fps)
-        self._frames = 0
+        self._frames = self._packets = 0
+        self._reorders = _REORDERS.get(CODECS[codec])
         self._convert, self._convert_options = reformatter()
         self._error: BaseException | None = None
         self._facts: VideoFacts | None = None
@@ -243,12 +247,19 @@ class VideoEncoder:
             if self._error is not None:
                 continue  # until nobody waits for room any more
             try:
-                self._container.mux(self._stream.encode(frame))
+                self._mux(self._stream.encode(frame))
                 if is_over:
                     self._container.close()
             except Exception as cause:
                 self._error = SinkError(f"{self.path}: the video could not be written ({_text(cause)})")
                 self._error.__cause__ = cause
+
+    def _mux(self, packets: list[Any]) -> None:
+        for packet in packets:
+            if self._reorders is not None:
+                packet.dts = round((self._packets - self._reorders) * self._time_base / packet.time_base)
+            self._packets += 1
+            self._container.mux(packet)
 
     def _remove(self) -> None:
         if self._container is not None:

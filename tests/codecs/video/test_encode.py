@@ -94,6 +94,16 @@ def test_each_frame_is_shown_at_its_number_through_the_rate(codec: str, fps: Fra
     assert facts.keyframes[0] == 0 and np.diff(facts.keyframes).max() <= 6
 
 
+@pytest.mark.parametrize("codec", ["av1", "h264", "hevc"])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_short_videos(codec: str, count: int, tmp_path: Path) -> None:
+    for i in range(10):  # what a memory happens to hold differs from time to time
+        facts = encode(tmp_path / f"{i}.mp4", moving(count), codec=codec, g=30)
+        assert facts.frames == len(all_frames(tmp_path / f"{i}.mp4")[0]) == count
+        assert facts.largest_offset < 1e-6 and facts.fps == 30
+    assert len({(tmp_path / f"{i}.mp4").read_bytes() for i in range(10)}) == 1
+
+
 def test_settings_count(tmp_path: Path) -> None:
     frames = moving(30)
     sizes = [
