@@ -12,6 +12,7 @@ from rlds2buf.formats import plugins
 from rlds2buf.formats.buffer import format as buffer
 from rlds2buf.formats.d3rlpy import format as d3rlpy
 from rlds2buf.formats.d4rl import format as d4rl
+from rlds2buf.formats.imitation import format as imitation
 from rlds2buf.formats.memory import format as memory
 from rlds2buf.formats.minari import format as minari
 from rlds2buf.formats.ogbench import format as ogbench
@@ -68,6 +69,7 @@ _ROOMS: Final = (
     reverb,
     zarr,
     ogbench,
+    imitation,
     step_log,
     memory,
 )

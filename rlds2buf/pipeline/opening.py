@@ -55,6 +55,8 @@ def open_source(
     a Minari folder, its ``data``, or ``main_data.hdf5``  ``minari``             ``MinariDirSource``
     a Reverb checkpoint, or a checkpointer's folder       ``reverb-checkpoint``  ``ReverbCheckpointSource``
     a Diffusion Policy or UMI Zarr group, ``.zarr.zip``   ``zarr``               ``ZarrSource``
+    an imitation rollout file, ``.npz``                   ``imitation``          ``ImitationSource``
+    a Stable-Baselines 2 expert file, ``.npz``            ``sb2``                ``Sb2Source``
     an OGBench ``.npz``                                   ``ogbench``            ``OgbenchSource``
     RLlib's JSON or Parquet, a file or a folder of them   ``rllib``              ``RllibSource``
     TFRecord files, a folder or a glob of them            ``tf-example``         ``TfExampleSource``
