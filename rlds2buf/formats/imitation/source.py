@@ -13,7 +13,9 @@ __all__ = ["ImitationSource"]
 
 
 class ImitationSource(NpzSource):
-    """Trajectories of an .npz file that imitation saved (https://github.com/HumanCompatibleAI/imitation, ``data/types.py``).
+    """Trajectories of an .npz file that imitation saved.
+
+    Source: https://github.com/HumanCompatibleAI/imitation, ``data/types.py``.
 
     ==================  ======================================================================
     the file            the episode
