@@ -58,6 +58,9 @@ from rlds2buf.errors import WriteTimeout as WriteTimeout
 from rlds2buf.io.format import Format as Format
 from rlds2buf.io.sink import Sink as Sink
 from rlds2buf.io.source import Source as Source
+from rlds2buf.numbers.dataset_numbers import Statistics as Statistics
+from rlds2buf.numbers.normalizing import normalize as normalize
+from rlds2buf.numbers.normalizing import unnormalize as unnormalize
 from rlds2buf.pipeline.conversion import ConvertReport as ConvertReport
 from rlds2buf.pipeline.conversion import convert as convert
 from rlds2buf.pipeline.opening import open_mixture as open_mixture
@@ -67,6 +70,7 @@ from rlds2buf.reverb.push import PushReport as PushReport
 from rlds2buf.reverb.push import push as push
 from rlds2buf.reverb.push import write_checkpoint as write_checkpoint
 from rlds2buf.reverb.serve import serve as serve
+from rlds2buf.summaries.statistics_of import statistics as statistics
 from rlds2buf.version import __version__ as __version__
 from rlds2buf.views.goals import GoalMap as GoalMap
 from rlds2buf.views.pairs import step_pairs as step_pairs

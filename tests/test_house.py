@@ -17,7 +17,7 @@ TOUCHED = {
 """Private attributes of others that are touched, and why."""
 
 FLAGS = {"CODE", "IS_FIRST", "IS_LAST", "IS_TERMINAL", "OWN_NEXT", "BREAK", "NOT_RECORDED", "LINKED", "FINAL_ROW"}
-MARKERS = {"placeholder_final_row", "open_tail"}
+MARKERS = {"placeholder_final_row", "real_final_action", "open_tail"}
 HOME = "rlds2buf.core.row_flags"
 
 NAMED_TUPLES = {"_replace", "_fields", "_asdict", "_make"}

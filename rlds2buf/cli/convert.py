@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
+def _ways(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """``("action=q01_q99,reward=mean_std",)`` as a dict."""
+    found: dict[str, str] = {}
+    for pair in ",".join(values).split(",") if values else ():
+        name, equals, way = pair.partition("=")
+        if not (name and equals and way) or name in found:
+            raise click.BadParameter(f"expected FIELD=WAY, each field once, got {pair!r}", ctx, parameter)
+        found[name] = way
+    return found
+
+
 @click.command(
     "convert",
     cls=Command,
@@ -69,6 +80,18 @@ __all__ = ["command"]
     help="Returns to add as extra columns, with commas: return_to_go, discounted_return, cost_to_go, discounted_cost.",
 )
 @click.option("--gamma", type=float, default=0.99, show_default=True, help="Discount per step of --add.")
+@click.option(
+    "--normalize",
+    multiple=True,
+    callback=_ways,
+    metavar="FIELD=WAY",
+    help="Write a field on one scale, q01_q99, mean_std or min_max: action[:-1]=q01_q99; with commas or repeated.",
+)
+@click.option(
+    "--normalize-stats",
+    metavar="FILE",
+    help="By the statistics in FILE (`stats --json --out FILE`), not by those of what is written.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace DST, once the new one is whole.")
 @click.option(
     "--resume",

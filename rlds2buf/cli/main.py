@@ -11,7 +11,7 @@ from typing import TextIO
 
 import click
 
-from rlds2buf.cli import convert, demo, failures, formats, inspect, output, push, sample, serve, validate
+from rlds2buf.cli import convert, demo, failures, formats, inspect, output, push, sample, serve, stats, validate
 from rlds2buf.errors import SinkError
 from rlds2buf.pipeline.interruption import watched
 from rlds2buf.version import __version__
@@ -46,7 +46,7 @@ def cli() -> None:
     """
 
 
-_COMMANDS = (inspect, validate, convert, push, serve, sample, formats, demo)
+_COMMANDS = (inspect, stats, validate, convert, push, serve, sample, formats, demo)
 for command in (module.command for module in _COMMANDS):
     cli.add_command(command)
 

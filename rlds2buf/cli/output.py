@@ -17,6 +17,7 @@ __all__ = [
     "describe_columns",
     "field_order",
     "number",
+    "plain",
     "print_json",
     "print_table",
     "print_warnings",
@@ -30,7 +31,7 @@ def print_json(value: Mapping[str, Any]) -> None:
     >>> print_json({"mean": float("nan"), "name": b"hopper"})
     {"mean": null, "name": "hopper"}
     """
-    click.echo(json.dumps(_plain(value), allow_nan=False))
+    click.echo(json.dumps(plain(value), allow_nan=False))
 
 
 def print_table(title: str, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -137,14 +138,14 @@ def size(count: float) -> str:
     return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
 
 
-def _plain(value: Any) -> Any:
-    """Numpy scalars and arrays, bytes and tuples as what JSON knows."""
+def plain(value: Any) -> Any:
+    """Numpy scalars and arrays, bytes and tuples as what JSON knows; numbers that are not finite as None."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(child) for key, child in value.items()}
+        return {str(key): plain(child) for key, child in value.items()}
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [_plain(child) for child in value]
+        return [plain(child) for child in value]
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, float) and not math.isfinite(value):

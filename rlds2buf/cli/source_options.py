@@ -11,7 +11,7 @@ import click
 
 from rlds2buf.cli.command import SectionOption
 
-__all__ = ["OPTIONS", "collect"]
+__all__ = ["OPTIONS", "byte_count", "collect"]
 
 _FIELDS = "Fields of SRC"
 _EPISODES = "Episodes of SRC"
@@ -57,7 +57,7 @@ def _sample(ctx: click.Context, parameter: click.Parameter, value: str | None) -
         ) from cause
 
 
-def _bytes(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+def byte_count(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
     """A number of bytes, with a unit or without."""
     if value is None:
         return None
@@ -142,7 +142,7 @@ OPTIONS = (
     SectionOption(
         ["--max-bytes"],
         section=_LIMITS,
-        callback=_bytes,
+        callback=byte_count,
         metavar="BYTES",
         help="What one episode, or one thing in it, may take in memory beyond its bytes in the file: 4GiB.  "
         "[default: 1GiB]",

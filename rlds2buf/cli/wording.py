@@ -17,12 +17,13 @@ READER_OPTIONS: Final = tuple("max_episode_steps infos features record episode_i
 
 _OTHERS: Final = (
     "split format to on_invalid final_transition allow_nonfinite overwrite resume add allow_eviction "
-    "terminal_discount error_buffer samples_per_insert"
+    "terminal_discount error_buffer samples_per_insert normalize normalize_stats"
 ).split()
 
 OWN: Final[dict[str, tuple[str, ...]]] = {
     "sample": ("batch_size", "n_step", "gamma", "sequence_length"),
     "push": ("n_step", "gamma", "sequence_length", "stride", "chunk_length", "pattern", "policy_info", "timeout"),
+    "stats": ("picture_sample", "state", "action", "mask", "memory"),
     "serve": tuple(
         "n_step gamma sequence_length stride chunk_length pattern policy_info max_size max_times_sampled "
         "min_size_to_sample priority_exponent port".split()

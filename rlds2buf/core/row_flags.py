@@ -22,6 +22,7 @@ __all__ = [
     "OPEN_TAIL",
     "OWN_NEXT",
     "PLACEHOLDER_FINAL_ROW",
+    "REAL_FINAL_ACTION",
     "TERMINATED",
     "TRUNCATED",
     "column_name",
@@ -57,6 +58,10 @@ LINKED: Final = 1 << 7
 
 PLACEHOLDER_FINAL_ROW: Final = "placeholder_final_row"
 """In an episode's metadata, True: the observation of the final row was not recorded and is made up."""
+
+REAL_FINAL_ACTION: Final = "real_final_action"
+"""In an episode's metadata, True: action and reward of the final row are no padding; the observation that they led to
+was not recorded.  Where the final row is a placeholder it says nothing."""
 
 OPEN_TAIL: Final = "open_tail"
 """In an episode's metadata, True: no flag ended it, but the end of the file, and it is taken as truncated."""

@@ -61,7 +61,7 @@ class Spool:
 
     >>> with Spool(memory=1 << 20) as spool:
     ...     column = spool.columns((2,), np.dtype(np.float32))
-    ...     column.add(np.array([[1, 2], [3, 2]], np.float32))
+    ...     assert column.add(np.array([[1, 2], [3, 2]], np.float32))
     ...     column.numbers().mean.tolist(), column.numbers().max.tolist()
     ([2.0, 2.0], [3.0, 2.0])
     """
@@ -143,22 +143,27 @@ class Columns:
         self._pieces: list[np.ndarray | tuple[int, int, int]] = []
         self._is_finite = np.ones(self._width, np.bool_)
 
-    def add(self, rows: np.ndarray) -> None:
+    def add(self, rows: np.ndarray) -> bool:
         """Count ``[m, ...]`` rows; they are copied.
+
+        Returns:
+            Whether all of their values are finite; those that are not are left out.
 
         Raises:
             SinkError: what does not fit into the memory can't be written.
         """
         if not len(rows):
-            return
+            return True
         flat = rows.reshape(len(rows), self._width)
-        if self.dtype.kind == "f" and not np.isfinite(flat).all():
+        is_finite = self.dtype.kind != "f" or bool(np.isfinite(flat).all())
+        if not is_finite:
             self._is_finite &= np.isfinite(flat).all(axis=0)
         piece = np.empty((self._width, len(rows)), self.dtype)
         piece[:] = flat.T
         self.rows += len(rows)
         self._pieces.append(piece)
         self._spool.grow(piece.nbytes)
+        return is_finite
 
     def join(self, other: Columns) -> None:
         """Count what another one has counted, behind all of one's own; it must stay open meanwhile.

@@ -22,10 +22,15 @@ from rlds2buf.errors import EpisodeError, FilteredOut, tell
 from rlds2buf.io.blocks import gathered
 from rlds2buf.io.sink import Sink
 from rlds2buf.io.source import LANES, Source
+from rlds2buf.numbers.accumulators import Spool
+from rlds2buf.numbers.dataset_numbers import Statistics
+from rlds2buf.numbers.normalizing import as_statistics
 from rlds2buf.pipeline.findings import Findings
+from rlds2buf.pipeline.measuring import MeasuringSink, without_pictures
 from rlds2buf.pipeline.opening import open_sink, open_source
 from rlds2buf.pipeline.progress import Tracked
 from rlds2buf.pipeline.reading import jobs_for
+from rlds2buf.transform.normalizing import Normalizing, fields_to_normalize
 from rlds2buf.version import __version__
 
 __all__ = ["ConvertReport", "convert"]
@@ -174,6 +179,8 @@ def convert(
     overwrite: bool = False,
     resume: bool = False,
     sink_options: Mapping[str, Any] | None = None,
+    normalize: Mapping[str, str] | None = None,
+    normalize_stats: Any = None,
     split: str | None = None,
     format: str | None = None,
     **options: Any,
@@ -209,6 +216,12 @@ def convert(
             options that was killed, and keep what there is if this one fails.
         sink_options: for a path: options of what is written there, as ``rlds2buf formats NAME`` lists them
             (``{"name": "hopper"}`` of an RLDS folder).
+        normalize: field to ``"q01_q99"``, ``"mean_std"`` or ``"min_max"`` (:mod:`rlds2buf.numbers.normalizing`): it is
+            written on that scale, and its statistics are kept in the output's provenance; ``{"action[:-1]":
+            "q01_q99"}`` leaves the last dimension as it is.  The statistics are those of the episodes that will be
+            written, which are read once more for them.
+        normalize_stats: for `normalize`: statistics that were taken elsewhere, as :func:`rlds2buf.normalize` takes
+            them, and no more reading.
         split, format, options: for :func:`rlds2buf.open_source`, if `source` is not a Source.
 
     Returns:
@@ -252,6 +265,10 @@ def convert(
             "allow_nonfinite": allow_nonfinite,
             **({"add": [add] if isinstance(add, str) else list(add), "gamma": gamma} if add else {}),
         }
+        if normalize:
+            choices.update(_normalization(source, choices, normalize, normalize_stats, progress))
+        elif normalize_stats is not None:
+            raise ValueError("normalize_stats: say with normalize={'action': 'q01_q99'} which fields they are for")
         source = _for_sink(source, sink, choices)
         conversion = _Conversion(source, sink, choices, jobs_for(source, jobs))
         conversion.run(progress)
@@ -261,8 +278,11 @@ def convert(
 class _Conversion:
     """One run: the choices, where it stands, and what it does with each block of episodes."""
 
-    def __init__(self, source: Source, sink: Sink, choices: Mapping[str, Any], jobs: int) -> None:
+    def __init__(
+        self, source: Source, sink: Sink, choices: Mapping[str, Any], jobs: int, label: str = "convert"
+    ) -> None:
         self.jobs = jobs
+        self.label = label
         self.source = source
         self.sink = sink
         self.choices = choices
@@ -273,7 +293,7 @@ class _Conversion:
         started = time.perf_counter()
         try:
             self._findings = self._looked_at_files()
-            spec, self._annotate = _annotation(self.source.spec, self.choices)
+            spec, self._change = _changes(self.source.spec, self.choices)
             self.sink.expect(self.source.num_episodes, source_ids=self.source.source_ids)
             self.sink.open(spec, self._provenance())
             self.report.warnings = [*self.source.warnings(), *self._findings.warnings(), *self.sink.found]
@@ -320,7 +340,7 @@ class _Conversion:
         }
 
     def _blocks(self, progress: bool) -> Any:
-        source = Tracked(self.source, "convert", enabled=progress, jobs=self.jobs)
+        source = Tracked(self.source, self.label, enabled=progress, jobs=self.jobs)
         return source.read_batches(self.report.read, rows=BLOCK_ROWS, bytes=BLOCK_BYTES)
 
     def _go_on(self) -> None:
@@ -385,10 +405,10 @@ class _Conversion:
                 start += 1
 
     def _finished(self, batch: EpisodeBatch) -> EpisodeBatch:
-        """With the rows and columns added that were asked for."""
+        """With the rows and columns added that were asked for, and on the scale that was."""
         if self.choices["final_transition"] == "keep":
             batch, _ = keep_final_transition_batch(batch)
-        return self._annotate(batch)
+        return self._change(batch)
 
     def _count_changes(self, batch: EpisodeBatch, start: int, changes: Mapping[int, Counter[str]]) -> None:
         """Of episodes that are written, from position `start` on."""
@@ -414,14 +434,41 @@ class _Conversion:
         raise EpisodeError(message, source=self.report.source)
 
 
-def _annotation(spec: StepSpec, choices: Mapping[str, Any]) -> tuple[StepSpec, Callable[[EpisodeBatch], EpisodeBatch]]:
-    """The spec of what is written, and what adds the columns that were asked for."""
+Change = Callable[[EpisodeBatch], EpisodeBatch]
+
+
+def _changes(spec: StepSpec, choices: Mapping[str, Any]) -> tuple[StepSpec, Change]:
+    """The spec of what is written, and what makes that of what is read."""
+    spec, annotate = _annotation(spec, choices)
+    if "normalize" not in choices:
+        return spec, annotate
+    statistics = Statistics.from_json(choices["normalize_statistics"])
+    normalizing = Normalizing(spec, choices["normalize"], statistics)
+    return normalizing.spec, lambda batch: normalizing.apply(annotate(batch))
+
+
+def _annotation(spec: StepSpec, choices: Mapping[str, Any]) -> tuple[StepSpec, Change]:
+    """The spec with the columns that were asked for, and what adds them."""
     if "add" not in choices:
         return spec, lambda batch: batch
     from rlds2buf.returns.annotate import annotate_batch, annotated_spec
 
     how = {"add": choices["add"], "gamma": choices["gamma"]}
     return annotated_spec(spec, add=how["add"]), lambda batch: annotate_batch(batch, **how)
+
+
+def _normalization(
+    source: Source, choices: Mapping[str, Any], wanted: Mapping[str, str], given: Any, progress: bool
+) -> dict[str, Any]:
+    """What is normalised and by which numbers, for the choices; these are taken first, unless they are given."""
+    spec, _ = _annotation(source.spec, choices)
+    names = list(fields_to_normalize(spec, wanted))
+    if given is not None:
+        return Normalizing(spec, wanted, as_statistics(given)).description
+    with Spool() as spool:
+        sink = MeasuringSink(spool, names, allow_nonfinite=choices["allow_nonfinite"])
+        _Conversion(without_pictures(source), sink, choices, 1, "statistics").run(progress)
+        return Normalizing(spec, wanted, sink.statistics(source)).description
 
 
 def _first_errors(findings: Mapping[int, list[Issue]]) -> dict[int, Issue]:
@@ -443,7 +490,8 @@ def _for_sink(source: Source, sink: Sink, choices: Mapping[str, Any]) -> Source:
         if found is not source and source.recipe is not None:
             found.recipe = (*source.recipe[:2], (*source.recipe[2], lane))
         source = found
-    unchanged = choices["on_invalid"] != "repair" and choices["final_transition"] == "drop" and "add" not in choices
+    changes = {"add", "normalize"} & choices.keys()
+    unchanged = choices["on_invalid"] != "repair" and choices["final_transition"] == "drop" and not changes
     offer = source.with_records() if unchanged and sink.takes_encoded_images else None
     if offer is not None and sink.adopt(offer[1]):
         offer[0].recipe = None

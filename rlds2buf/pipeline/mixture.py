@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -196,6 +196,11 @@ class MixtureSource(Source):
     def with_video_frames(self) -> Source:
         """Of the sources' own, if they still agree then."""
         return self._in_lane([source.with_video_frames() for source in self._sources])
+
+    def without(self, paths: Iterable[str]) -> Source:
+        """See :meth:`Source.without`; if the sources still agree then."""
+        unwanted = [name for name in paths if name != "extras/source_id" or not self._column]
+        return self._in_lane([source.without(unwanted) for source in self._sources])
 
     def _in_lane(self, inner: list[Source]) -> Source:
         if all(one is other for one, other in zip(inner, self._sources, strict=True)):

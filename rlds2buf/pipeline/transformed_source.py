@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from rlds2buf.core import nest
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.issue import Issue
 from rlds2buf.core.spec import StepSpec
@@ -122,6 +123,18 @@ class TransformedSource(Source):
     def with_video_frames(self) -> Source:
         """As the source's, if everything that is to be done can be done without pixels."""
         return self._in_lane(self._source.with_video_frames())
+
+    def without(self, paths: Iterable[str]) -> Source:
+        """See :meth:`Source.without`: fields that come through under their own names are dropped."""
+        plain = dict(self._source.spec.fields())
+        own = {nest.path_name(path) for path, field in self.spec.fields() if plain.get(path) == field}
+        moved = self._options.get("map") or ()
+        unwanted = [name for name in paths if name in own and name not in moved]
+        if not unwanted:
+            return self
+        drop = self._options.get("drop") or ()
+        dropped = [drop] if isinstance(drop, str) else list(drop)
+        return TransformedSource(self._source, **{**self._options, "drop": [*dropped, *unwanted]})
 
     def _in_lane(self, inner: Source) -> Source:
         if inner is self._source:

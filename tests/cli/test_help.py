@@ -30,7 +30,7 @@ def test_every_help_ends_with_two_examples_of_the_command_whose_options_exist(na
             assert not word.startswith("-") or word in offered
 
 
-@pytest.mark.parametrize("name", ["inspect", "validate", "convert", "push", "serve"])
+@pytest.mark.parametrize("name", ["inspect", "stats", "validate", "convert", "push", "serve"])
 def test_what_all_commands_share_stands_behind_the_commands_own_options(name: str, capsys: Capture) -> None:
     out = run(capsys, name, "--help").out
     assert out.index("\nOptions:") < out.index("  --json") < out.index("\nReading SRC:") < out.index("\nFields of SRC:")

@@ -24,7 +24,7 @@ RANDOM = MADE / "d4rl/hopper_random-v1.hdf5"
 CARTPOLE = MADE / "minari/cartpole/random-v0"
 BRIDGE = MADE / "rlds/bridge_dataset"
 Capture = pytest.CaptureFixture[str]
-COMMANDS = ("inspect", "validate", "convert", "push", "serve")
+COMMANDS = ("inspect", "stats", "validate", "convert", "push", "serve")
 
 
 def fields(capsys: Capture, *arguments: object) -> dict[str, Any]:

@@ -486,3 +486,37 @@ class TestRealData:
         with open_source(BRIDGE) as source:
             paths = [episode.metadata["episode_metadata"]["file_path"] for episode in source]
         assert kept == [index for index, path in enumerate(paths) if b"carrot" in path] and len(kept) == 8
+
+    @pytest.mark.parametrize(
+        "how",
+        [
+            {"min_length": 5},
+            {"where": "any(observation/image_1 > 0)"},
+            {"map": {"extras/arm": "observation/state"}},
+            {"map": {"observation/image_1": "observation/image_2"}},
+            {"drop": "observation/image_0"},
+            {"sample": 0.5, "cast": {"action": "float64"}},
+        ],
+    )
+    def test_fields_that_nobody_looks_at_are_left_out_where_that_changes_nothing_else(
+        self, how: dict[str, Any]
+    ) -> None:
+        with open_source(BRIDGE, **how) as source:
+            fewer = source.without(["observation/image_1", "observation/image_2", "extras/arm"])
+            left = {nest.path_name(path) for path, _ in fewer.spec.fields()}
+            assert "observation/image_1" not in left or "observation/image_1" in how.get("map", {})
+            assert "extras/arm" in left or "extras/arm" not in how.get("map", {})
+            for one, other in zip(fewer, source, strict=True):
+                whole = {nest.path_name(path): column for path, column in other.flatten()}
+                assert {nest.path_name(path) for path, _ in one.flatten()} == left and one.index == other.index
+                for path, column in one.flatten():
+                    np.testing.assert_array_equal(column, whole[nest.path_name(path)])
+
+    def test_a_mixture_leaves_out_what_its_sources_do(self) -> None:
+        with rlds2buf.open_mixture([BRIDGE, BRIDGE]) as mixture:
+            fewer = mixture.without(["observation/image_1", "extras/source_id"])
+            names = {nest.path_name(path) for path, _ in fewer.spec.fields()}
+            assert "observation/image_1" not in names and {"observation/image_0", "extras/source_id"} <= names
+            for one, other in zip(fewer, mixture, strict=True):
+                np.testing.assert_array_equal(one.action, other.action)
+                assert one.metadata["source_name"] == other.metadata["source_name"]
