@@ -13,6 +13,7 @@ from rlds2buf.formats.buffer import format as buffer
 from rlds2buf.formats.d3rlpy import format as d3rlpy
 from rlds2buf.formats.d4rl import format as d4rl
 from rlds2buf.formats.imitation import format as imitation
+from rlds2buf.formats.lerobot import format as lerobot
 from rlds2buf.formats.memory import format as memory
 from rlds2buf.formats.minari import format as minari
 from rlds2buf.formats.ogbench import format as ogbench
@@ -61,6 +62,7 @@ _ROOMS: Final = (
     buffer,
     rlds,
     minari,
+    lerobot,
     rllib,
     tf_example,
     robomimic,

@@ -53,6 +53,7 @@ def open_source(
     an ``.h5`` that d3rlpy 0.2 to 1.1 dumped              ``d3rlpy-v1``          ``D3rlpyV1Source``
     a robomimic HDF5 file                                 ``robomimic``          ``RobomimicHdf5Source``
     a Minari folder, its ``data``, or ``main_data.hdf5``  ``minari``             ``MinariDirSource``
+    a LeRobot dataset's folder                            ``lerobot``            ``LeRobotDirSource``
     a Reverb checkpoint, or a checkpointer's folder       ``reverb-checkpoint``  ``ReverbCheckpointSource``
     a Diffusion Policy or UMI Zarr group, ``.zarr.zip``   ``zarr``               ``ZarrSource``
     an imitation rollout file, ``.npz``                   ``imitation``          ``ImitationSource``

@@ -148,7 +148,7 @@ class TransformedSource(Source):
         return {**self._source.details(), "transformation": self.transformation}
 
     def warnings(self) -> list[str]:
-        return self._source.warnings()
+        return self._reading.warnings()  # not of what nobody will look at
 
     def findings(self, *, quick: bool = False) -> Iterator[Issue]:
         """The source's, on fields and episodes that are looked at."""
