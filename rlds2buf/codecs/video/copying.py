@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from rlds2buf.codecs.video.frame_index import FrameIndex, frame_index
+from rlds2buf.codecs.video.frame_index import frame_index
 from rlds2buf.codecs.video.frame_names import FrameRun
 from rlds2buf.codecs.video.mp4 import Mp4Track
 from rlds2buf.codecs.video.mp4_tables import FILE_HEAD, data_head, movie
@@ -36,28 +36,40 @@ _UNIT_KIND: Final = {b"avc1": b"avcC", b"avc3": b"avcC", b"hvc1": b"hvcC", b"hev
 """Codecs whose keyframes may refer to what was before, and the box that tells how their packets are cut."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """The packets of a run that is copyable, ``[n]``, in the order of decoding.
+
+    Attributes:
+        kind: the description of the codec, without what is of a whole file only.
+        shown: each packet's frame, counted from the first of the run.
+    """
+
+    path: str
+    kind: bytes
+    shown: np.ndarray
+    offsets: np.ndarray
+    sizes: np.ndarray
+    is_key: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.shown)
+
+
+class _NotCopyable(ValueError):
+    """The message says why."""
+
+
 def why_not_copyable(run: FrameRun) -> str | None:
     """Why the packets of a run can't be copied; None if they can.
 
     Raises:
         SourceNotFound, SourceFormatError: the file is not there, no video, damaged, or has fewer frames.
     """
-    index = _index_of(run)
-    if index.track is None:
-        return "not an MP4 file with plain tables"
-    if not run.count:
-        return "no frames"
-    if not index.is_key[run.first]:
-        return f"frame {run.first} is no keyframe"
-    places = index.place[run.first : run.stop]
-    if places[0] != places.min() or places.max() - places.min() + 1 != run.count:
-        return f"frames {run.first} to {run.stop - 1} are decoded together with others (B-frames)"
     try:
-        if not _starts_afresh(run.path, index.track, int(places[0])):
-            return f"frame {run.first} can be referred past (an open group of pictures)"
-        _kind(index.track)
-    except (struct.error, KeyError, IndexError, ValueError):
-        return "a description of the codec that is not understood"
+        _part(run)
+    except _NotCopyable as why:
+        return str(why)
     return None
 
 
@@ -71,14 +83,21 @@ def is_copyable(run: FrameRun) -> bool:
 
 
 def copy_kind(run: FrameRun) -> bytes:
-    """Codec, size and the codec's settings of a run that is copyable: what runs in one file must share."""
-    return _kind(_track_of(_index_of(run), run))
+    """Codec, size and the codec's settings of a run that is copyable: what runs in one file must share.
+
+    Raises:
+        ValueError: it is not copyable.
+    """
+    return _part(run).kind
 
 
 def packet_bytes(run: FrameRun) -> int:
-    """How many bytes the packets of a run that is copyable take."""
-    track, places = _packets(run)
-    return int(track.sizes[places].sum())
+    """How many bytes the packets of a run that is copyable take.
+
+    Raises:
+        ValueError: it is not copyable.
+    """
+    return int(_part(run).sizes.sum())
 
 
 def copy_runs(runs: Sequence[FrameRun], path: str | os.PathLike[str], fps: int | Fraction | None = None) -> VideoFacts:
@@ -98,24 +117,56 @@ def copy_runs(runs: Sequence[FrameRun], path: str | os.PathLike[str], fps: int |
         MissingDependency: PyAV is not installed.
     """
     name = os.fspath(path)
-    _check(runs, name)
+    parts = _parts(runs, name)
     rate = probe(runs[0].path).fps if fps is None else Fraction(fps)
     if rate <= 0:
         raise ValueError(f"{name}: frames per second must be more than 0, got {rate}")
     with _new_file(name) as target:
-        _write(target, runs, rate)
+        _write(target, parts, rate)
     return probe(name)
 
 
-def _check(runs: Sequence[FrameRun], name: str) -> None:
+def _parts(runs: Sequence[FrameRun], name: str) -> list[_Part]:
     if not runs:
         raise ValueError(f"{name}: no frames to copy")
+    parts = []
     for run in runs:
-        why = why_not_copyable(run)
-        if why is not None:
-            raise ValueError(f"{run.path}: packets can't be copied: {why}")
-        if copy_kind(run) != copy_kind(runs[0]):
+        try:
+            parts.append(_part(run))
+        except _NotCopyable as why:
+            raise ValueError(f"{run.path}: packets can't be copied: {why}") from None
+        if parts[-1].kind != parts[0].kind:
             raise ValueError(f"{run.path}: encoded otherwise than {runs[0].path}; one file can't hold both")
+    return parts
+
+
+def _part(run: FrameRun) -> _Part:
+    """Raises: _NotCopyable."""
+    index = frame_index(run.path)
+    if run.stop > len(index):
+        raise SourceFormatError(f"{run.path}: frame {run.stop - 1} is asked for, and it has {len(index)} frames")
+    track = index.track
+    if track is None:
+        raise _NotCopyable("not an MP4 file with plain tables")
+    if not run.count:
+        raise _NotCopyable("no frames")
+    if not index.is_key[run.first]:
+        raise _NotCopyable(f"frame {run.first} is no keyframe")
+    places = index.place[run.first : run.stop]
+    first = int(places[0])
+    if first != places.min() or places.max() - first + 1 != run.count:
+        raise _NotCopyable(f"frames {run.first} to {run.stop - 1} are decoded together with others (B-frames)")
+    try:
+        kind = _without_rate(track.description)
+        is_fresh = _starts_afresh(run.path, track, first)
+    except (struct.error, KeyError, IndexError, ValueError):
+        raise _NotCopyable("a description of the codec that is not understood") from None
+    if not is_fresh:
+        raise _NotCopyable(f"frames behind number {run.first} may refer to some before it (an open group of pictures)")
+    shown = np.empty(run.count, np.int64)
+    shown[places - first] = np.arange(run.count)
+    packets = slice(first, first + run.count)
+    return _Part(run.path, kind, shown, track.offsets[packets], track.sizes[packets], track.is_key[packets])
 
 
 @contextlib.contextmanager
@@ -138,36 +189,20 @@ def _new_file(name: str) -> Iterator[int]:
             os.unlink(name)
 
 
-@dataclass(slots=True)
-class _Tables:
-    """Of the new file: for each run the frames' numbers by packet, sizes, keyframes; places of what lies together."""
-
-    shown: list[np.ndarray]
-    sizes: list[np.ndarray]
-    is_key: list[np.ndarray]
-    chunks: list[tuple[int, int]]
-
-
-def _write(target: int, runs: Sequence[FrameRun], rate: Fraction) -> None:
-    head = FILE_HEAD + data_head(sum(packet_bytes(run) for run in runs))
+def _write(target: int, parts: Sequence[_Part], rate: Fraction) -> None:
+    sizes = np.concatenate([part.sizes for part in parts])
+    head = FILE_HEAD + data_head(int(sizes.sum()))
     _write_all(target, head)
-    tables, at, count = _Tables([], [], [], []), len(head), 0
-    for run in runs:
-        track, places = _packets(run)
-        index = _index_of(run)
-        shown = np.empty(run.count, np.int64)
-        shown[index.place[run.first : run.stop] - places.start] = np.arange(count, count + run.count)
-        tables.shown.append(shown)
-        tables.sizes.append(track.sizes[places])
-        tables.is_key.append(track.is_key[places])
-        tables.chunks.append((at, run.count))
-        _copy(run.path, target, track.offsets[places], track.sizes[places])
-        at += int(track.sizes[places].sum())
-        count += run.count
+    at, count, shown, chunks = len(head), 0, [], []
+    for part in parts:
+        shown.append(part.shown + count)
+        chunks.append((at, len(part)))
+        _copy(part.path, target, part.offsets, part.sizes)
+        at += int(part.sizes.sum())
+        count += len(part)
     timescale, tick = _times(rate)
-    description = _without_rate(_track_of(_index_of(runs[0]), runs[0]).description)
-    shown, sizes, is_key = (np.concatenate(column) for column in (tables.shown, tables.sizes, tables.is_key))
-    _write_all(target, movie(description, timescale, tick, shown, sizes, is_key, tables.chunks))
+    is_key = np.concatenate([part.is_key for part in parts])
+    _write_all(target, movie(parts[0].kind, timescale, tick, np.concatenate(shown), sizes, is_key, chunks))
 
 
 def _copy(path: str, target: int, offsets: np.ndarray, sizes: np.ndarray) -> None:
@@ -194,29 +229,6 @@ def _times(rate: Fraction) -> tuple[int, int]:
     while timescale < 10_000:
         timescale, tick = 2 * timescale, 2 * tick
     return timescale, tick
-
-
-def _index_of(run: FrameRun) -> FrameIndex:
-    index = frame_index(run.path)
-    if run.stop > len(index):
-        raise SourceFormatError(f"{run.path}: frame {run.stop - 1} is asked for, and it has {len(index)} frames")
-    return index
-
-
-def _track_of(index: FrameIndex, run: FrameRun) -> Mp4Track:
-    if index.track is None:
-        raise ValueError(f"{run.path}: not an MP4 file with plain tables")
-    return index.track
-
-
-def _packets(run: FrameRun) -> tuple[Mp4Track, slice]:
-    index = _index_of(run)
-    first = int(index.place[run.first])
-    return _track_of(index, run), slice(first, first + run.count)
-
-
-def _kind(track: Mp4Track) -> bytes:
-    return _without_rate(track.description)
 
 
 def _children(description: bytes) -> list[tuple[bytes, bytes]]:
