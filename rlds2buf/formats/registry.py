@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rlds2buf.errors import Rlds2bufError, SourceError
 from rlds2buf.formats import plugins
+from rlds2buf.formats.aloha import format as aloha
 from rlds2buf.formats.buffer import format as buffer
 from rlds2buf.formats.d3rlpy import format as d3rlpy
 from rlds2buf.formats.d4rl import format as d4rl
@@ -69,6 +70,7 @@ _ROOMS: Final = (
     d3rlpy,
     d4rl,
     reverb,
+    aloha,
     zarr,
     ogbench,
     imitation,

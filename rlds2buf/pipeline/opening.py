@@ -56,6 +56,7 @@ def open_source(
     a LeRobot dataset's folder                            ``lerobot``            ``LeRobotDirSource``
     a Reverb checkpoint, or a checkpointer's folder       ``reverb-checkpoint``  ``ReverbCheckpointSource``
     a Diffusion Policy or UMI Zarr group, ``.zarr.zip``   ``zarr``               ``ZarrSource``
+    ALOHA's or ACT's HDF5, a file or a folder of them     ``aloha``              ``AlohaSource``
     an imitation rollout file, ``.npz``                   ``imitation``          ``ImitationSource``
     a Stable-Baselines 2 expert file, ``.npz``            ``sb2``                ``Sb2Source``
     an OGBench ``.npz``                                   ``ogbench``            ``OgbenchSource``
