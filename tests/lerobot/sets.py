@@ -89,6 +89,14 @@ def numbers(seed: int = 0, episodes: int = 5) -> tuple[dict[str, Any], list[Colu
     return features, made
 
 
+def flat(seed: int = 2) -> tuple[dict[str, Any], list[Columns]]:
+    """Numbers in at most one dimension: lerobot's converter and tools fail at its own types of more."""
+    features, made = numbers(seed)
+    return {name: told for name, told in features.items() if len(told["shape"]) == 1}, [
+        {name: column for name, column in columns.items() if np.ndim(column) < 3} for columns in made
+    ]
+
+
 def pictures(dtypes: dict[str, str], seed: int = 0, episodes: int = 4, size: tuple[int, int] = (96, 128)) -> Any:
     """A state, an action, and a camera for each name."""
     features: dict[str, Any] = {"observation.state": vector(6), "action": vector(6)}
@@ -136,6 +144,7 @@ SETS: dict[str, Callable[[Path], Path]] = {
     "numbers": lambda folder: record(folder, *numbers()),
     # Every episode in a file of its own, two files in a chunk.
     "number_files": lambda folder: record(folder, *numbers(1), data_mb=0.001, chunk=2),
+    "flat_files": lambda folder: record(folder, *flat(), data_mb=0.001),
     "images": lambda folder: record(folder, *pictures({"front": "image", "wrist": "image"})),
     "av1": lambda folder: record(folder, *pictures({"front": "video", "wrist": "video"})),
     "h264": lambda folder: record(folder, *pictures({"front": "video"}), vcodec="h264"),

@@ -13,14 +13,8 @@ from tests.lerobot.test_sets import recorded
 from tests.lerobot.theirs import converted
 
 
-def flat() -> tuple[dict, list[sets.Columns]]:
-    """Numbers in at most one dimension: lerobot's converter fails at its own type of more."""
-    features, columns = sets.numbers()
-    return {name: told for name, told in features.items() if len(told["shape"]) == 1}, columns
-
-
 def test_numbers_are_converted(tmp_path: Path) -> None:
-    features, columns = flat()
+    features, columns = sets.flat()
     dataset = open_set(converted(older.write(tmp_path / "v21", features, columns), tmp_path / "new"))
     found = items(dataset)
     assert lengths(dataset) == [len(part["task"]) for part in columns]

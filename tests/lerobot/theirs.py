@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from tests.lerobot.opened import open_set
+
 
 def converted(folder: Path, target: Path) -> Path:
     """lerobot's own converter of v2.1 to v3.0 on a copy in a folder `target`."""
@@ -15,6 +17,20 @@ def converted(folder: Path, target: Path) -> Path:
     shutil.copytree(folder, target / folder.name)
     convert_dataset(folder.name, root=target, push_to_hub=False)
     return target / folder.name
+
+
+def edited(folder: Path, target: Path) -> dict[str, tuple[Path, list[int]]]:
+    """What lerobot's tools make of a dataset of 3 episodes or more, with the episodes of it that each holds."""
+    from lerobot.datasets import dataset_tools
+
+    dataset = open_set(folder)
+    every = list(range(dataset.num_episodes))
+    kept = [e for e in every if e != 1]
+    dataset_tools.delete_episodes(dataset, [1], target / "deleted", "test/deleted")
+    dataset_tools.split_dataset(dataset, {"one": every[:2], "rest": every[2:]}, target)
+    dataset_tools.merge_datasets([dataset, open_set(target / "one")], "test/merged", target / "merged")
+    held = {"deleted": kept, "one": every[:2], "rest": every[2:], "merged": every + every[:2]}
+    return {name: (target / name, episodes) for name, episodes in held.items()}
 
 
 def trained(folder: Path, output: Path, steps: int = 2) -> dict[str, Any]:
