@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import importlib.util
+import io
 import json
 import os
 import statistics
@@ -23,6 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
+
+from rlds2buf import Episode, FieldSpec, Source, StepSpec
+from rlds2buf.core.spec import spec_of
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -136,6 +142,40 @@ def write_minari(folder: Path, name: str, buffers: list[Any]) -> Any:
         code_permalink="https://example.com",
         algorithm_name="none",
     )
+
+
+class Camera(Source):
+    """Episodes in memory, of which ``observation/image`` are JPEG files."""
+
+    format = "memory"
+
+    def __init__(self, made: list[Episode], side: int) -> None:
+        self.name, self._made = "made up", made
+        pixels = FieldSpec((side, side, 3), np.dtype(np.uint8))
+        picture = FieldSpec((), np.dtype(object), image=pixels)
+        told = spec_of(made[0])
+        self._spec = dataclasses.replace(told, observation={**told.observation, "image": picture})
+
+    @property
+    def spec(self) -> StepSpec:
+        return self._spec
+
+    @property
+    def num_episodes(self) -> int:
+        return len(self._made)
+
+    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode]:
+        yield from self._made[start:stop]
+
+
+def jpegs(pictures: np.ndarray) -> np.ndarray:
+    """The JPEG file of each of ``[T, H, W, 3]``, as a camera's driver writes it."""
+    out = np.empty(len(pictures), object)
+    for t, picture in enumerate(pictures):
+        file = io.BytesIO()
+        Image.fromarray(picture).save(file, "JPEG", quality=90)
+        out[t] = file.getvalue()
+    return out
 
 
 # Measuring

@@ -33,7 +33,7 @@ os.environ.setdefault("SVT_LOG", "1")
 
 import av
 import numpy as np
-from bench import ACTION, OBSERVATION, Bench, ByLength, Pass, columns, cut, turns
+from bench import ACTION, OBSERVATION, Bench, ByLength, Camera, Pass, columns, cut, jpegs, turns
 
 import rlds2buf
 from rlds2buf import Episode
@@ -94,16 +94,13 @@ def scenes(frames: int, seed: int) -> np.ndarray:
     return out
 
 
-def episodes_with_pictures(count: int, length: int) -> Iterator[Episode]:
-    """Episodes of a robot with a camera."""
-    for i, part in enumerate(cut(columns(count * length, length), length)):
-        observation = {"image": scenes(length, i), "state": part["observation"]}
-        yield Episode(**{**part, "observation": observation})
-
-
 def write_pictures(path: Path, count: int, length: int) -> Path:
-    """RLDS with a camera as JPEG files."""
-    rlds2buf.convert(list(episodes_with_pictures(count, length)), path, to="rlds", sink_options={"images": "jpeg"})
+    """RLDS of a robot with a camera, whose pictures are JPEG files."""
+    made = []
+    for i, part in enumerate(cut(columns(count * length, length), length)):
+        observation = {"image": jpegs(scenes(length, i)), "state": part["observation"]}
+        made.append(Episode(**{**part, "observation": observation}))
+    rlds2buf.convert(Camera(made, SIDE), path, to="rlds")
     return path
 
 
