@@ -7,14 +7,17 @@ does, and so torchcodec and PyAV 17's ``to_ndarray(format="rgb24")``; older PyAV
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from rlds2buf.codecs.video.opening import load_av
 from rlds2buf.errors import SourceFormatError
 
-__all__ = ["PixelReader", "reformatter"]
+__all__ = ["DEPTH", "PixelReader", "reformatter"]
+
+DEPTH: Final = ("gray9", "gray10", "gray12", "gray14", "gray16")
+"""How the pixel formats of depth maps begin: one channel of more than 8 bits."""
 
 
 def reformatter() -> tuple[Any, dict[str, Any]]:
@@ -49,6 +52,8 @@ class PixelReader:
             raise SourceFormatError(f"it is {frame.height} x {frame.width} pixels large, not {height} x {width}")
         if out.dtype == np.uint16:
             out[..., 0] = self._depth(frame)
+        elif frame.format.name.startswith(DEPTH):
+            raise SourceFormatError(f"a depth map ({frame.format.name}), whose values are uint16")
         else:
             out[...] = self._rows(self._rgb(frame), channels, np.dtype(np.uint8))
 
@@ -66,7 +71,7 @@ class PixelReader:
 
     def _depth(self, frame: Any) -> np.ndarray:
         name = frame.format.name
-        if not (name.startswith("gray") and name.endswith("le")):
+        if not (name.startswith(DEPTH) and name.endswith("le")):
             raise SourceFormatError(f"its pixels are {name}, not the 9 to 16 bits of a depth map")
         return self._rows(frame, 1, np.dtype("<u2"))[..., 0]
 

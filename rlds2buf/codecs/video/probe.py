@@ -6,17 +6,15 @@ import functools
 import os
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from rlds2buf.codecs.video.frame_index import FrameIndex, frame_index
 from rlds2buf.codecs.video.opening import open_video, size_of_video
+from rlds2buf.codecs.video.pixels import DEPTH
 
 __all__ = ["VideoFacts", "probe"]
-
-_DEPTH: Final = ("gray9", "gray10", "gray12", "gray14", "gray16")
-"""How the pixel formats of depth begin: one channel of more than 8 bits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +84,7 @@ def _probe(path: str, size: int, changed_ns: int) -> VideoFacts:
             timestamps=index.timestamps,
             duration=_duration(index, stream),
             has_audio=bool(container.streams.audio),
-            is_depth=(context.pix_fmt or "").startswith(_DEPTH),
+            is_depth=(context.pix_fmt or "").startswith(DEPTH),
         )
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from rlds2buf.codecs.video.decode import decode_into
 from rlds2buf.codecs.video.frame_names import FrameRun, frame_names, runs
+from rlds2buf.codecs.video.probe import probe
 from rlds2buf.errors import MissingDependency, SourceFormatError, SourceNotFound
 from tests.codecs.video.videos import KINDS, moving, write
 from tests.data import DATA
@@ -122,13 +123,21 @@ def test_colours_are_what_the_file_says_of_them(colorspace: int, color_range: in
     np.testing.assert_allclose(out[:, 20, 20], expected, atol=3.0)  # the scaler rounds down, three times
 
 
-def test_depth_maps_are_their_stored_values(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name, kind, bits", [("a.mkv", "ffv1", 10), ("a.mkv", "ffv1", 16), ("a.mp4", "hevc_depth", 12)]
+)
+def test_depth_maps_are_their_stored_values(name: str, kind: str, bits: int, tmp_path: Path) -> None:
+    """The last as LeRobot writes them, but for being lossless."""
     rng = np.random.default_rng(0)
-    depth = rng.integers(0, 1 << 10, (9, 48, 72, 1)).astype(np.uint16)
-    path = write(tmp_path / "a.mkv", depth, "ffv1", pix_fmt="gray10le")
-    out = np.zeros((5, 48, 72, 1), np.uint16)
+    depth = rng.integers(0, 1 << bits, (9, 48, 70, 1)).astype(np.uint16)
+    path = write(tmp_path / name, depth, kind, pix_fmt=f"gray{bits}le")
+    out = np.zeros((5, 48, 70, 1), np.uint16)
     decode_into(out, [FrameRun(str(path), 2, 5)])
     np.testing.assert_array_equal(out, depth[2:7])
+    facts = probe(path)
+    assert facts.is_depth and facts.pix_fmt == f"gray{bits}le"
+    with pytest.raises(SourceFormatError, match=rf"frame 2: a depth map \(gray{bits}le\), whose values are uint16"):
+        decode_into(np.zeros((5, 48, 70, 3), np.uint8), [FrameRun(str(path), 2, 5)])
 
 
 class TestErrors:

@@ -23,7 +23,8 @@ KINDS = {
 }
 """Codecs and settings, some with B-frames, some with open groups of pictures."""
 
-LOSSLESS = {"ffv1": ("ffv1", {})}
+DEPTH = {"ffv1": ("ffv1", {}), "hevc_depth": ("libx265", {"x265-params": "log-level=none:lossless=1"})}
+"""For one channel of 16 bits."""
 
 
 def moving(count: int, height: int = 96, width: int = 128, seed: int = 0) -> np.ndarray:
@@ -43,16 +44,28 @@ def write(path: Path, frames: np.ndarray, kind: str = "h264", fps: Any = 30, **o
     """A file of these frames, with PyAV alone."""
     import av
 
-    codec, settings = {**KINDS, **LOSSLESS}[kind]
+    codec, settings = {**KINDS, **DEPTH}[kind]
     pix_fmt = options.pop("pix_fmt", "yuv420p")
     with av.open(str(path), "w", options=options.pop("container_options", {})) as container:
         stream = container.add_stream(codec, Fraction(fps), options={**settings, **options.pop("settings", {})})
         stream.width, stream.height, stream.pix_fmt = frames.shape[2], frames.shape[1], pix_fmt
         for name, value in options.items():
             setattr(stream.codec_context, name, value)
-        for frame in frames:
-            source = "rgb24" if frame.shape[-1] == 3 else pix_fmt
-            pixels = frame if frame.shape[-1] == 3 else frame[..., 0]
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format=source)))
+        for pixels in frames:
+            taken = _frame(av, pixels, pix_fmt)
+            taken.colorspace = options.get("colorspace", taken.colorspace)
+            taken.color_range = options.get("color_range", taken.color_range)
+            container.mux(stream.encode(taken))
         container.mux(stream.encode())
     return path
+
+
+def _frame(av: Any, pixels: np.ndarray, pix_fmt: str) -> Any:
+    if pixels.shape[-1] == 3:
+        return av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(format=pix_fmt)
+    height, width, _ = pixels.shape
+    frame = av.VideoFrame(width, height, pix_fmt)
+    lines = np.zeros((height, frame.planes[0].line_size), np.uint8)
+    lines[:, : 2 * width] = pixels[..., 0].astype("<u2").view(np.uint8)
+    frame.planes[0].update(lines)
+    return frame
