@@ -25,8 +25,8 @@ __all__ = ["LEAF", "ColumnNumbers", "Columns", "Spool", "moments"]
 LEAF: Final = 4096
 """Rows that are added up together, counted from the first row of the dataset."""
 
-_BLOCK: Final = LEAF * 64
-"""Rows that are looked at together, of a column that is too long to be held."""
+_BLOCK: Final = LEAF * 32
+"""Rows that are looked at together: what is made of them stays in the processor's memory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,11 +228,10 @@ class Columns:
         return count, low, high, mean, std, weighted(lower, upper, weight)
 
     def _blocks(self, d: int) -> Callable[[], Iterable[np.ndarray]]:
-        """The finite values of a dimension, in pieces of whole leaves; in one that is held, if it is not too long."""
+        """The finite values of a dimension, in pieces of whole leaves; they are held, if they are not too many."""
         if self.rows * self.dtype.itemsize * 4 * _cores() > max(self._spool.memory, 1 << 20):
             return lambda: _rechunked(self._runs(d), _BLOCK)
-        runs = list(self._runs(d))
-        held = runs if len(runs) == 1 else [np.concatenate(runs)] if runs else []
+        held = list(_rechunked(self._runs(d), _BLOCK))
         return lambda: held
 
     def _runs(self, d: int) -> Iterator[np.ndarray]:

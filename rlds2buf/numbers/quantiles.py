@@ -22,7 +22,7 @@ LEVEL_NAMES: Final = ("q01", "q10", "q50", "q90", "q99")
 
 _DIGIT = 16
 _FEW = 1 << 16
-"""So many values are sorted; of more, histograms are taken."""
+"""So many values are looked through as they are; of more, histograms are taken."""
 _HELD_BYTES = 1 << 26
 """Values of one bucket that are copied out, to be looked at again; larger buckets are filtered on each pass."""
 
@@ -91,8 +91,7 @@ def order_statistics(blocks: Blocks, count: int, ranks: Sequence[int] | np.ndarr
 def _select(keys: Blocks, count: int, ranks: np.ndarray, undecided: int) -> np.ndarray:
     """The keys of some ranks, ``uint64``; all keys are alike but for so many of their lowest bits."""
     if count <= _FEW:
-        held = np.sort(np.concatenate(list(keys())))
-        return held[ranks].astype(np.uint64)
+        return _picked(list(keys()), ranks)
     digit = min(_DIGIT, undecided)
     low = undecided - digit
     histogram = np.zeros(1 << digit, np.int64)
@@ -106,10 +105,9 @@ def _select(keys: Blocks, count: int, ranks: np.ndarray, undecided: int) -> np.n
         return (prefix << np.uint64(digit)) | buckets.astype(np.uint64)
     inside = int(histogram[wanted].sum())
     if inside <= _FEW:
-        held = np.sort(np.concatenate(list(_within(keys, low, digit, wanted))))
         start = np.cumsum(histogram[wanted]) - histogram[wanted]  # of each bucket among those that are held
         at = np.searchsorted(wanted, buckets)
-        return held[ranks - (ends - histogram)[buckets] + start[at]].astype(np.uint64)
+        return _picked(list(_within(keys, low, digit, wanted)), ranks - (ends - histogram)[buckets] + start[at])
     found = np.empty(len(ranks), np.uint64)
     for bucket in wanted.tolist():
         size = int(histogram[bucket])
@@ -117,6 +115,13 @@ def _select(keys: Blocks, count: int, ranks: np.ndarray, undecided: int) -> np.n
         part = _part(keys, low, digit, bucket, size)
         found[mine] = _select(part, size, ranks[mine] - (ends[bucket] - size), low)
     return found
+
+
+def _picked(parts: list[np.ndarray], ranks: np.ndarray) -> np.ndarray:
+    """The keys of some ranks, of few keys."""
+    held = np.concatenate(parts)
+    held.partition(np.unique(ranks))
+    return held[ranks].astype(np.uint64)
 
 
 def _part(keys: Blocks, low: int, digit: int, bucket: int, size: int) -> Blocks:
