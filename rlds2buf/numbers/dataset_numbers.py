@@ -87,6 +87,7 @@ class Statistics:
         fields: name to :class:`FieldStatistics`, which ``statistics[name]`` gives too.
         left_out: fields without numbers to the reason (text, lengths that vary).
         warnings: what should be known of the data before they are used.
+        format: the dataset's.
     """
 
     source: str
@@ -96,6 +97,7 @@ class Statistics:
     fields: Mapping[str, FieldStatistics]
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    format: str = ""
 
     def __getitem__(self, name: str) -> FieldStatistics:
         for full in (name, f"extras/{name}"):
@@ -124,6 +126,7 @@ class Statistics:
         """As plain JSON values; :meth:`from_json` reads it back."""
         return {
             "source": self.source,
+            "format": self.format,
             "episodes": self.episodes,
             "steps": self.steps,
             "transitions": self.transitions,
@@ -143,6 +146,7 @@ class Statistics:
         fields = told.inside("fields")
         return cls(
             source=told.text("source"),
+            format=told.text("format", ""),
             episodes=told.integer("episodes"),
             steps=told.integer("steps"),
             transitions=told.integer("transitions"),

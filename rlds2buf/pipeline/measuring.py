@@ -96,6 +96,22 @@ class Measure:
         self.steps += batch.num_steps
         self.transitions += batch.num_steps - len(padding)
 
+    def join(self, other: Measure) -> None:
+        """Count what another one has counted, behind all of one's own: of the episodes that follow in the dataset.
+
+        The result is, to the last bit, that of one which counted all.  The other one's spool stays open meanwhile.
+
+        Raises:
+            ValueError: it counts other fields.
+        """
+        if self._columns.keys() != other._columns.keys():
+            raise ValueError("parts of a dataset with different fields can't be joined")
+        for path, columns in self._columns.items():
+            columns.join(other._columns[path])
+        self.episodes += other.episodes
+        self.steps += other.steps
+        self.transitions += other.transitions
+
     def fields(self) -> dict[nest.Path, FieldStatistics]:
         """What was counted, by path.
 
@@ -125,6 +141,7 @@ class Measure:
         order += [path for path in every if path not in order]  # of columns that were added
         return Statistics(
             source=source.name,
+            format=source.format,
             episodes=self.episodes,
             steps=self.steps,
             transitions=self.transitions,

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from rlds2buf.core.arguments import choice
-from rlds2buf.formats.lerobot.names import feature_name
+from rlds2buf.formats.lerobot.names import INDEX_FEATURES, feature_name
 from rlds2buf.numbers.by_episode import KEYS
 from rlds2buf.numbers.dataset_numbers import FieldStatistics, Statistics
 from rlds2buf.numbers.normalizing import field_and_part
@@ -100,8 +100,10 @@ def _lerobot(stats: Statistics) -> dict[str, Any]:
     for path in sorted(stats.fields):
         field = stats.fields[path]
         _refuse_nothing(path, field)
-        parts = tuple(int(part) if part.isdecimal() else part for part in path.split("/"))
+        parts = tuple(path.split("/"))
         name = feature_name(parts, taken=found, picture=field.is_picture)
+        if stats.format == "lerobot" and parts[0] == "extras" and ".".join(parts[1:]) in INDEX_FEATURES:
+            name = ".".join(parts[1:])  # its own: no other feature may be called so
         found[name] = {key: _of_feature(field, key) for key in KEYS}
     return found
 

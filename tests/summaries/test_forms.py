@@ -14,6 +14,7 @@ from rlds2buf import Episode, SinkError
 from rlds2buf.numbers.by_episode import KEYS
 from rlds2buf.summaries.files import write_file
 from rlds2buf.summaries.forms import FORMS, as_form
+from tests.formats.lerobot.by_hand import write_v3
 
 RNG = np.random.default_rng(0)
 ACTION = RNG.standard_normal((50, 7)).astype(np.float32)
@@ -80,6 +81,19 @@ def test_lerobot() -> None:
     assert found["observation.images.image"]["mean"] == [[[0.2]]] * 3
     assert found["observation.state"]["q10"] == np.quantile(STATE, 0.1, axis=0).tolist()
     json.dumps(found, allow_nan=False)
+
+
+def test_lerobot_s_own_features_keep_their_names(tmp_path: Path) -> None:
+    root = write_v3(tmp_path / "set", cameras=())
+    found = as_form(rlds2buf.statistics(root), "lerobot")
+    recorded = json.loads((root / "meta/stats.json").read_text())
+    shared = found.keys() & recorded.keys()
+    assert shared == {"action", "observation.state", "timestamp", "task_index"}
+    for name in shared:
+        for key in KEYS:
+            np.testing.assert_allclose(found[name][key], recorded[name][key], rtol=1e-6, err_msg=f"{name} {key}")
+    elsewhere = rlds2buf.statistics([Episode(action=ACTION, extras={"timestamp": STATE[:, 0]})])
+    assert set(as_form(elsewhere, "lerobot")) == {"action", "source.timestamp"}
 
 
 def test_fields_are_joined_in_the_order_given() -> None:

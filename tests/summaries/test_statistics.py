@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlds2buf
-from rlds2buf import Episode, EpisodeError, SpecMismatch, Statistics
+from rlds2buf import Episode, EpisodeBatch, EpisodeError, SpecMismatch, Statistics
 from rlds2buf.codecs.images import decode
+from rlds2buf.numbers.accumulators import Spool
+from rlds2buf.pipeline.measuring import Measure
 from tests.data import DATA
+from tests.formats.lerobot.by_hand import columns_of, write_v2, write_v3
 from tests.made import BOTH, MADE
 from tests.reference.numbers import of_episodes
 
@@ -36,7 +41,7 @@ def assert_right(found: Statistics, expected: dict[str, dict[str, np.ndarray]]) 
 def assert_same(one: Statistics, other: Statistics) -> None:
     """To the last bit."""
     mine, theirs = one.to_json(), other.to_json()
-    assert {**mine, "source": ""} == {**theirs, "source": ""}
+    assert {**mine, "source": "", "format": ""} == {**theirs, "source": "", "format": ""}
 
 
 @BOTH
@@ -103,6 +108,28 @@ def test_parts_and_blocks_do_not_matter(tmp_path: Path) -> None:
     assert_same(rlds2buf.statistics(tmp_path / "whole", memory=0), expected)
     joined = rlds2buf.open_mixture([kept[:13], kept[13:]], source_column=False)
     assert_same(rlds2buf.statistics(joined), expected)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1000), cuts=st.lists(st.integers(0, 30), max_size=4), memory=st.sampled_from([0, 1 << 20]))
+def test_parts_that_are_joined_are_the_whole(seed: int, cuts: list[int], memory: int) -> None:
+    made = episodes(seed, 30)
+    source = rlds2buf.open_source(made)
+    edges = [0, *sorted(cuts), len(made)]
+    with contextlib.ExitStack() as stack:
+        parts = []
+        for start, stop in itertools.pairwise(edges):
+            part = Measure(source.spec, stack.enter_context(Spool(memory)))
+            for batch in source.read_batches(start, stop, rows=17):
+                assert isinstance(batch, EpisodeBatch)
+                part.add(batch)
+            parts.append(part)
+        for part in parts[1:]:
+            parts[0].join(part)
+        assert_same(parts[0].statistics(source), rlds2buf.statistics(source))
+        other = Measure(rlds2buf.spec_of(Episode(action=np.zeros(3))), stack.enter_context(Spool()))
+        with pytest.raises(ValueError, match="different fields"):
+            other.join(parts[0])
 
 
 def test_of_what_a_filter_keeps() -> None:
@@ -242,11 +269,23 @@ def test_fields_too_wide_to_be_listed_are_named(shape: tuple[int, ...]) -> None:
     assert found.left_out == {"observation": "20,000 numbers a step are too many to be listed"}
 
 
-def test_of_the_real_lerobot_sample_when_it_can_be_read() -> None:
-    path = DATA / "lerobot/g1_v21"
-    from rlds2buf.formats import registry
+class TestLeRobot:
+    """Every row's action is real there, the last one's too."""
 
-    if "lerobot" not in [entry.name for entry in registry.BUILT_IN]:
-        return
-    found = rlds2buf.statistics(path, picture_sample=0)
-    assert int(found["action"].count.max()) == found.steps == found.transitions
+    @pytest.mark.parametrize("name", ["lerobot/so101_v3_no_video", "lerobot/g1_v21"])
+    def test_real_ones(self, name: str) -> None:
+        how: dict[str, Any] = {"drop": ["observation/images"]}
+        found = rlds2buf.statistics(DATA / name, **how)
+        with rlds2buf.open_source(DATA / name, **how) as source:
+            assert_right(found, of_episodes(list(source)))
+        assert (found["action"].count == found.steps).all() and found.transitions == found.steps
+
+    @pytest.mark.parametrize("write", [write_v3, write_v2])
+    def test_made_ones(self, write: Any, tmp_path: Path) -> None:
+        write(tmp_path / "set", cameras=())
+        found = rlds2buf.statistics(tmp_path / "set")
+        parts = [part["action"] for part in columns_of()]
+        assert found.episodes == len(parts) and (found["action"].count == sum(map(len, parts))).all()
+        np.testing.assert_array_equal(
+            found["action"].q90, np.quantile(np.concatenate(parts).astype(float), 0.9, axis=0)
+        )
