@@ -30,6 +30,7 @@ FORMATS = (
         "robomimic",
         "a robomimic file",
         source="rlds2buf.formats.robomimic.source:RobomimicHdf5Source",
+        sink="rlds2buf.formats.robomimic.sink:RobomimicHdf5Sink",
         fits=_fits,
         has_splits=True,
         takes=("budget",),

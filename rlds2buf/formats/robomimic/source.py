@@ -21,6 +21,7 @@ from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, SourceFormatError
 from rlds2buf.files.fingerprint import fingerprint_files
 from rlds2buf.formats.robomimic.demonstration import TERMINALS, plain, read_demo
+from rlds2buf.formats.robomimic.family import flipped, instruction, libero_warnings
 from rlds2buf.formats.robomimic.together import Together
 from rlds2buf.io.blocks import blocks_of
 from rlds2buf.io.source import Source, spec_of_first
@@ -69,6 +70,12 @@ class RobomimicHdf5Source(Source):
     (JSON text), and ``mask``: for each filter key whether the demonstration is in it.  Filter keys are
     the splits.
 
+    The same layout is LIBERO's, MimicGen's and RoboCasa's.  The instruction is the metadata
+    ``language_instruction``: LIBERO has it in ``problem_info``, RoboCasa in each demonstration's
+    ``ep_meta``.  LIBERO's pictures are upside down, as OpenGL has them, unless its attribute
+    ``macros_image_convention`` is "opencv", and its ``create_dataset.py`` stores beside each action
+    the observation that it *led to* (``alignment="ars"`` moves the actions).  `details` warns of both.
+
     Args:
         path: the file.
         split: a filter key, with TFDS's slices and sums (``"train"``, ``"train[:10%]+valid"``); ``"all"``
@@ -76,6 +83,7 @@ class RobomimicHdf5Source(Source):
         terminals: as above.
         states: whether to read simulator states and each demonstration's model: the extra ``states``,
             the metadata ``model_file``.
+        flip_images: turn pictures below ``obs`` (``[T, height, width, 1, 3 or 4]``) the other way up.
         external: data that the file has in other files, by links, external storage or virtual datasets:
             ``"refuse"`` those outside of its folder, or ``"allow"`` any.
         budget: see :class:`~rlds2buf.core.budget.Budget`.
@@ -105,12 +113,14 @@ class RobomimicHdf5Source(Source):
         split: str | None = None,
         terminals: str = "last",
         states: bool = True,
+        flip_images: bool = False,
         external: str = "refuse",
         budget: Budget = BUDGET,
     ) -> None:
         choice("terminals", terminals, TERMINALS)
         self.path = Path(path)
         self._options = (terminals, states)
+        self._flip = flip_images
         self._open = functools.partial(open_hdf5, self.path, budget=budget, external=external)
         with self._open() as file:
             demos = demonstrations(file)
@@ -154,7 +164,8 @@ class RobomimicHdf5Source(Source):
                 facts=self._facts,
                 source=self.name,
             )
-            yield from blocks_of(together.read(start, stop, rows, bytes), rows, bytes)
+            for item in blocks_of(together.read(start, stop, rows, bytes), rows, bytes):
+                yield flipped(item) if self._flip and isinstance(item, EpisodeBatch) else item
 
     def details(self) -> dict[str, Any]:
         attributes = {key: _short(value) for key, value in self._attributes.items()}
@@ -170,7 +181,7 @@ class RobomimicHdf5Source(Source):
 
     def fingerprint(self) -> str:
         chosen = ",".join(str(demo) for demo in self._demos) if self._demos != self._all else "all"
-        return f"robomimic:{fingerprint_files([self.path])}:{self._options}:{chosen}"
+        return f"robomimic:{fingerprint_files([self.path])}:{self._options}:{chosen}{':flipped' * self._flip}"
 
     def _filter_keys(self, file: Hdf5File) -> dict[str, list[str]]:
         """The demonstrations of each filter key, in the order of their numbers."""
@@ -215,7 +226,14 @@ class RobomimicHdf5Source(Source):
         own = {key: value for key, value in plain(dict(group.attrs)).items() if states or key != "model_file"}
         mask = {key: demo in members for key, members in self._members.items()}
         told = {key: value for key, value in self._attributes.items() if key == "env_args"}
-        return {"demo": demo, **own, **told, **({"mask": mask} if mask else {})}
+        spoken = instruction(self._attributes, own)
+        return {
+            "demo": demo,
+            **own,
+            **told,
+            **({"mask": mask} if mask else {}),
+            **({} if spoken is None else {"language_instruction": spoken}),
+        }
 
     @functools.cached_property
     def _members(self) -> dict[str, frozenset[str]]:
@@ -257,6 +275,7 @@ class RobomimicHdf5Source(Source):
             warnings.append("no `dones`: nothing tells a success from a cut; every end is a cut")
         elif self._options[0] == "last":
             warnings.append("`dones` mark solved tasks or ends of demonstrations, not always ends of the environment")
+        warnings += libero_warnings(self._attributes, flip=self._flip)
         total = self._attributes.get("total")
         if len(self._demos) == len(self._all) and isinstance(total, int):
             samples = sum(self._rows) - len(self._rows) * self._has_next
