@@ -21,8 +21,9 @@ What would meet another feature, or mean something else to LeRobot, is ``source.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from rlds2buf.core import nest
@@ -80,12 +81,10 @@ def feature_name(path: nest.Path, *, taken: Collection[str] = (), picture: bool 
     name = _wanted(path, picture, text)
     if not picture:
         name = re.sub("image", "img", name, flags=re.IGNORECASE)
-    number = 1
-    free = name
-    while not free or free in taken or _misleads(free, path, text):
-        free = f"source.{name or 'field'}" if number == 1 else f"source.{name or 'field'}.{number}"
-        number += 1
-    return free
+    if name and name not in taken and not _misleads(name, path, text):
+        return name
+    other = f"source.{name or 'field'}"
+    return next(free for free in _numbered(other) if free not in taken)
 
 
 def path_of(name: str) -> nest.Path:
@@ -100,6 +99,13 @@ def path_of(name: str) -> nest.Path:
     if name in (ACTION, "discount", *FLAG_FIELDS) or (parts[0] == OBSERVATION and len(parts) > 1 and all(parts)):
         return parts
     return ("extras", *parts) if all(parts) else ("extras", name)
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """A name, and the same with numbers behind it."""
+    yield name
+    for number in itertools.count(2):
+        yield f"{name}.{number}"
 
 
 def _wanted(path: nest.Path, picture: bool, text: bool) -> str:

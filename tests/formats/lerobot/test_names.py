@@ -38,6 +38,11 @@ def test_every_name_is_read_as_a_path(name: str) -> None:
     assert path == ("reward",) or ".".join(path).removeprefix("extras.") == name.removeprefix("extras.")
 
 
+def test_a_name_that_is_taken() -> None:
+    taken = ["observation.state", "source.observation.state"]
+    assert feature_name(("observation", "state"), taken=taken) == "source.observation.state.2"
+
+
 def test_both_ways() -> None:
     for path, picture in (
         (("observation", "images", "top"), True),

@@ -1,0 +1,479 @@
+"""Episodes into a LeRobot dataset, of v3.0 or of v2.1."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from rlds2buf.codecs.arrow.row_groups import BINARY, PICTURE, TEXT, RowColumn, RowGroups
+from rlds2buf.core import nest
+from rlds2buf.core.arguments import choice, integer
+from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.ragged import as_bytes
+from rlds2buf.core.spec import FieldSpec, StepSpec
+from rlds2buf.errors import EpisodeError, SinkError, SnapshotCorrupt, SpecMismatch
+from rlds2buf.files.partial import PartialFolder, plain_json
+from rlds2buf.formats.lerobot import last_rows
+from rlds2buf.formats.lerobot.episode_notes import metadata_cells, write_episode_notes
+from rlds2buf.formats.lerobot.features import IMAGE, Plan, index_features, plan_of
+from rlds2buf.formats.lerobot.last_rows import LaidOutRows, laid_out
+from rlds2buf.formats.lerobot.meta_files import (
+    DATA_BYTES,
+    VALUES,
+    VERSIONS,
+    WrittenEpisodes,
+    data_place,
+    info_of,
+    write_meta,
+)
+from rlds2buf.formats.lerobot.names import DONE, TRUNCATED
+from rlds2buf.formats.lerobot.own_file import FILE_NAME, ROWS_FILE, OwnFile, json_line
+from rlds2buf.formats.lerobot.own_rows import cells_of
+from rlds2buf.formats.lerobot.rate import Rate
+from rlds2buf.formats.lerobot.row_files import RowFiles
+from rlds2buf.formats.lerobot.task_texts import TaskTexts, numbers_by_episode
+from rlds2buf.formats.lerobot.whole_numbers import WholeNumbers
+from rlds2buf.io.column_spool import ColumnSpool
+from rlds2buf.io.sink import Sink
+from rlds2buf.numbers.by_episode import statistics_by_episode
+from rlds2buf.version import __version__
+
+__all__ = ["LeRobotDirSink"]
+
+_INFO: Final = "meta/info.json"
+_LENGTH, _FILE, _TASKS, _FACTS, _FINAL, _LAST_ROW, _PLACEHOLDER = (
+    "length",
+    "file",
+    "tasks",
+    "facts",
+    "final",
+    "last_row",
+    "placeholder",
+)
+_SORTED: Final = ("episode_index", "index")
+"""Columns whose limits each row group tells, so that who wants one episode finds it."""
+_TEXT: Final = FieldSpec((), np.dtype(object))
+
+
+class LeRobotDirSink(Sink):
+    """Writes a folder that LeRobot opens and trains on, and :func:`rlds2buf.open_source` reads back as it was.
+
+    ::
+
+        DST/meta/       info.json, tasks, episodes, statistics; rlds2buf.json has what LeRobot has no place for
+        DST/data/       rows in Parquet, a row group for each episode
+        DST/videos/     a video for many episodes (v2.1: for each) of each camera
+
+    :mod:`rlds2buf.formats.lerobot.features` says what each field becomes,
+    :mod:`rlds2buf.formats.lerobot.names` what it is called.  All N rows of an episode are written: LeRobot has an
+    action in every row, so a last action that is padding (zeros) repeats the one before, and is given back as it was.
+
+    Args:
+        path: the folder to make.
+        overwrite: replace a LeRobot dataset that is there.
+        resume: continue a killed run, and leave this one's part in place if it is aborted.
+        version: "3.0", or "2.1" with files of one episode each.
+        fps: rows a second, a whole number; None: the dataset's own rate, or what its timestamps say.
+        task: a text field that is the task; None: one called language_instruction, natural_language_instruction, task
+            or instruction.
+        task_text: the one task of all episodes where no field is; None: the dataset's name.
+        state: fields whose numbers are joined to observation.state, with commas between; None: one called state or
+            proprio.
+        final_row: "keep" all rows, or "drop" the last ones, whose action is padding.
+        robot_type: what info.json says of the robot; None: what the source knows.
+
+    Raises:
+        ValueError: an option is not of that form.
+
+    >>> LeRobotDirSink("data/bridge-lerobot")
+    <LeRobotDirSink data/bridge-lerobot>
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        resume: bool = False,
+        version: str | float = "3.0",
+        fps: int | None = None,
+        task: str | None = None,
+        task_text: str | None = None,
+        state: str | Sequence[str] | None = None,
+        final_row: str = "keep",
+        robot_type: str | None = None,
+    ) -> None:
+        self.name = str(path)
+        version = str(version).removeprefix("v")
+        choice("version", version, tuple(VERSIONS))
+        choice("final_row", final_row, last_rows.CHOICES)
+        if task is not None and task_text is not None:
+            raise ValueError("give task or task_text, not both")
+        self._version = VERSIONS[version]
+        self._options: dict[str, Any] = {
+            "version": version,
+            "fps": None if fps is None else integer("fps", fps, 1),
+            "task": task,
+            "task_text": task_text,
+            "state": [] if state is None else state.split(",") if isinstance(state, str) else list(state),
+            "final_row": final_row,
+            "robot_type": robot_type,
+        }
+        self._overwrite, self._resume = overwrite, resume
+        self._part: PartialFolder | None = None
+        self._spool: ColumnSpool | None = None
+        self._files: list[RowFiles] = []
+        self._losses: dict[str, str] = {}
+
+    def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
+        """Make the part folder, or find the one to resume.
+
+        Raises:
+            SnapshotExists: the target is there already, or another process is writing it.
+            SnapshotError: resuming, and the source or the options are not the same.
+            SinkError: the files can't be written.
+            MissingDependency: pyarrow is not installed.
+            ValueError: the options don't fit the data, or nothing tells how many rows a second there are.
+        """
+        self._spec, self._provenance = spec, plain_json(provenance)
+        facts = self._provenance.get("dataset")
+        self._facts: dict[str, Any] = facts if isinstance(facts, dict) else {}
+        self._plan: Plan = plan_of(spec, state=self._options["state"], task=self._options["task"])
+        self._rate = Rate(spec, self._options["fps"], self._facts.get("fps"))
+        self._losses = dict(self._plan.lost)
+        self._episodes = self._rows = 0
+        self.notes = ()
+        self._part = PartialFolder(
+            Path(self.name),
+            provenance={"source": self._provenance, "spec": spec.to_json(), "sink": self._options},
+            overwrite=self._overwrite,
+            resume=self._resume,
+            replaceable=lambda path: (path / _INFO).is_file(),
+            what="a LeRobot dataset",
+        )
+        self.found = self._part.notes
+        try:
+            self._begin(self._part)
+        except BaseException:
+            self.abort()
+            raise
+
+    def write_batch(self, batch: EpisodeBatch) -> int:
+        """Append episodes: an item for each row.
+
+        Raises:
+            SpecMismatch: one doesn't fit the spec, or LeRobot can't hold a text or number in it; those before it are
+                written.
+            SinkError: they can't be written.
+            ValueError: their timestamps are not those of a whole number of rows a second.
+        """
+        first = next(iter(batch))
+        self._spec.check(first)
+        try:
+            return self._take(batch)
+        except SpecMismatch as error:
+            if len(batch) == 1:
+                error.source, error.episode = first.source, first.index
+                raise
+        items = 0
+        for place in range(len(batch)):
+            try:
+                items += self.write_batch(batch.take([place]))
+            except EpisodeError as error:
+                error.written = place, items
+                raise
+        return items
+
+    def resumed(self) -> Mapping[str, Any] | None:
+        """What the last checkpoint of the killed run was given."""
+        assert self._part is not None, "resumed before open"
+        return self._part.journal["progress"] if self._part.journal else None
+
+    def checkpoint(self, progress: Mapping[str, Any]) -> None:
+        """Sync the files and note how far they are."""
+        assert self._part is not None and self._spool is not None, "checkpoint before open"
+        self._part.write_journal(
+            {
+                "progress": dict(progress),
+                "files": [files.checkpoint() for files in self._files],
+                "episodes": self._spool.sync(),
+                "tasks": [text.decode() for text in self._tasks.texts],
+                "reached": [self._episodes, self._rows],
+                "fps": self._rate.fps,
+                "lost": self._losses,
+            }
+        )
+
+    def lost(self) -> Mapping[str, str]:
+        """Fields and metadata that are not in the folder, or not as they were."""
+        return dict(self._losses)
+
+    def commit(self) -> None:
+        """Write what stands in ``meta/``, and move the folder to its place.
+
+        Raises:
+            SinkError: it can't be written.
+            ValueError: there are no episodes, and nothing tells how many rows a second there are.
+        """
+        assert self._part is not None and self._spool is not None, "commit before open"
+        folder = self._part.folder
+        for files in self._files:
+            files.finish()
+        self._spool.finish()
+        self._write_meta(folder)
+        self._numbers.close()
+        self._spool.close()
+        self._part.fresh("spool")
+        self.notes = (*self._plan.notes, *self._said())
+        self._part.publish()
+        self._part = self._spool = None
+        self._files = []
+
+    def abort(self) -> None:
+        """Remove the part folder, or with `resume` leave it for another run to resume."""
+        part, self._part = self._part, None
+        if part is None:
+            return
+        for files in self._files:
+            files.abandon()
+        if self._spool is not None:
+            self._spool.close()
+        self._numbers.close()
+        self._files, self._spool = [], None
+        part.close(keep=self._resume)
+
+    def _begin(self, part: PartialFolder) -> None:
+        """Open the files, at their beginning or where the last checkpoint was."""
+        journal = part.journal
+        self._number_fields = self._numbers_of_features()
+        fields = {
+            _LENGTH: FieldSpec((), np.dtype(np.int64)),
+            _FILE: FieldSpec((), np.dtype(np.int64)),
+            _TASKS: _TEXT,
+            _FACTS: _TEXT,
+            _FINAL: _TEXT,
+            _LAST_ROW: FieldSpec((), np.dtype(np.uint8)),
+            _PLACEHOLDER: FieldSpec((), np.dtype(np.bool_)),
+        }
+        for name, field in self._number_fields.items():
+            fields[f"stats/{name}"] = FieldSpec((len(VALUES), *(field.shape or (1,))), np.dtype(np.float64))
+        try:
+            reached = None if journal is None else journal["episodes"]
+            files = [None, None] if journal is None else journal["files"]
+            self._tasks = TaskTexts(text.encode() for text in ([] if journal is None else journal["tasks"]))
+            if journal is not None:
+                self._episodes, self._rows = map(int, journal["reached"])
+                self._rate.fps = journal["fps"]
+                self._losses.update(journal["lost"])
+        except (LookupError, TypeError, ValueError, AttributeError) as cause:
+            raise SnapshotCorrupt(f"{self.name}: the journal is not one of this conversion ({cause!r})") from cause
+        self._numbers = WholeNumbers(self._number_fields, part.folder, complete=journal is None)
+        self._spool = ColumnSpool(part.folder / "spool", fields, reached)
+        self._files = [self._data_files(part.folder, files[0])]
+        if self._plan.rows:
+            self._files.append(self._own_rows(part.folder, files[-1]))
+
+    def _numbers_of_features(self) -> dict[str, FieldSpec]:
+        """Shape and dtype of a row of every feature of numbers, in the order of the columns."""
+        found = {one.name: FieldSpec(one.shape, one.dtype) for one in self._plan.numbers}
+        found.update(dict.fromkeys((DONE, TRUNCATED), FieldSpec((), np.dtype(np.bool_))))
+        for name, feature in index_features().items():
+            found[name] = FieldSpec((), np.dtype(feature["dtype"]))
+        return found
+
+    def _data_files(self, folder: Path, reached: Mapping[str, Any] | None) -> RowFiles:
+        columns = [
+            RowColumn(name, field.dtype.name, tuple(n or 0 for n in field.shape), sorted=name in _SORTED)
+            for name, field in self._number_fields.items()
+        ]
+        columns += [RowColumn(text.name, TEXT) for text in self._plan.texts]
+        columns += [RowColumn(camera.name, PICTURE) for camera in self._plan.cameras if camera.kind == IMAGE]
+        one_each = self._version == "v2.1"
+        return RowFiles(
+            lambda number: folder / data_place(self._version, number),
+            RowGroups(columns),
+            _limits,
+            reached=reached,
+            **{"most_episodes": 1} if one_each else {"most_bytes": DATA_BYTES},
+        )
+
+    def _own_rows(self, folder: Path, reached: Mapping[str, Any] | None) -> RowFiles:
+        groups = RowGroups([RowColumn(field.name, BINARY) for field in self._plan.rows])
+        return RowFiles(lambda number: folder / ROWS_FILE, groups, _limits, reached=reached)
+
+    def _take(self, batch: EpisodeBatch) -> int:
+        """Write episodes.
+
+        Raises:
+            SpecMismatch: one can't be written; nothing is.
+        """
+        laid = self._laid_out(batch)
+        columns = self._columns(laid)
+        own = {field.name: cells_of(laid.columns[field.path], field) for field in self._plan.rows}
+        texts = [text.field.path for text in self._plan.texts]
+        _check_texts(laid, [*texts, *([self._plan.task.path] if self._plan.task else [])])
+        tasks = self._task_numbers(laid)
+        columns["task_index"] = tasks
+        count = len(batch)
+        assert self._spool is not None
+        starts = laid.edges[:-1]
+        files = self._files[0].append(columns, laid.edges)
+        if own:
+            self._files[1].append(own, laid.edges)
+        self._numbers.add(columns)
+        final = np.full(count, b"", object)
+        for episode, values in laid.final.items():
+            final[episode] = json_line(values).encode()
+        rows: dict[str, np.ndarray] = {
+            _LENGTH: laid.lengths,
+            _FILE: files,
+            _TASKS: _cells(",".join(map(str, numbers)) for numbers in numbers_by_episode(tasks, laid.edges)),
+            _FACTS: metadata_cells(batch, self._lose),
+            _FINAL: final,
+            _LAST_ROW: laid.last_row,
+            _PLACEHOLDER: np.zeros(count, np.bool_) if batch.placeholder is None else batch.placeholder,
+        }
+        for name, field in self._number_fields.items():
+            found = statistics_by_episode(columns[name], starts)
+            stacked = np.stack([found[key].astype(np.float64) for key in VALUES], axis=1)
+            rows[f"stats/{name}"] = stacked.reshape(count, len(VALUES), *(field.shape or (1,)))
+        self._spool.append(rows)
+        self._episodes += count
+        self._rows += int(laid.edges[-1])
+        return int(laid.edges[-1])
+
+    def _laid_out(self, batch: EpisodeBatch) -> LaidOutRows:
+        if self._options["final_row"] == "drop" and (batch.lengths == 1).any():
+            raise SpecMismatch("its only row has no action, and final_row=drop leaves none", rule="spec")
+        return laid_out(batch, self._options["final_row"])
+
+    def _columns(self, laid: LaidOutRows) -> dict[str, np.ndarray]:
+        """``[M, ...]`` of each feature but the number of the task."""
+        count, lengths = int(laid.edges[-1]), laid.lengths
+        frame = np.arange(count) - np.repeat(laid.edges[:-1], lengths)
+        found: dict[str, np.ndarray] = {}
+        try:
+            for one in self._plan.numbers:
+                found[one.name] = one.column(laid.columns)
+        except OverflowError as cause:
+            why = "a whole number that is too large to be joined with others in one vector"
+            raise SpecMismatch(why, path=str(cause), rule="spec") from cause
+        for text in self._plan.texts:
+            found[text.name] = as_bytes(laid.columns[text.field.path], text.field.path)
+        found[DONE], found[TRUNCATED] = laid.done, laid.truncated
+        found["timestamp"] = (frame / self._rate.see(laid.columns, laid.edges)).astype(np.float32)
+        found["frame_index"] = frame
+        found["episode_index"] = np.repeat(np.arange(self._episodes, self._episodes + len(lengths)), lengths)
+        found["index"] = np.arange(self._rows, self._rows + count)
+        return found
+
+    def _task_numbers(self, laid: LaidOutRows) -> np.ndarray:
+        """``[M] int64``."""
+        field = self._plan.task
+        if field is not None:
+            return self._tasks.numbers(laid.columns[field.path])
+        self._tasks.numbers(_cells([self._task_text]))
+        return np.zeros(int(laid.edges[-1]), np.int64)
+
+    @property
+    def _task_text(self) -> str:
+        """The task where no field is."""
+        return str(self._options["task_text"] or Path(os.path.abspath(self.name)).name)
+
+    def _lose(self, path: str, why: str) -> None:
+        """Note that something is not kept, and why."""
+        self._losses.setdefault(path, why)
+
+    def _write_meta(self, folder: Path) -> None:
+        """All files of ``meta/``."""
+        assert self._spool is not None
+        spooled = self._spool.columns
+
+        def column(name: str) -> np.ndarray:
+            return spooled[name].read(0, self._episodes)
+
+        if self._rate.fps is None:
+            raise ValueError("there are no rows, and nothing tells how many rows a second there would be: -T fps=N")
+        lengths, data_file = column(_LENGTH), column(_FILE)
+
+        def tasks(start: int, stop: int) -> list[list[int]]:
+            return [list(map(int, cell.split(b","))) for cell in spooled[_TASKS].read(start, stop).tolist()]
+
+        def statistics(name: str) -> Callable[[int, int], tuple[np.ndarray, np.ndarray]]:
+            return lambda start, stop: (spooled[f"stats/{name}"].read(start, stop), lengths[start:stop])
+
+        paths = (folder / data_place(self._version, number) for number in range(int(data_file.max(initial=-1)) + 1))
+        episodes = WrittenEpisodes(
+            lengths=lengths,
+            data_file=data_file,
+            task_texts=[text.decode() for text in self._tasks.texts],
+            tasks=tasks,
+            footage={},
+            statistics={name: statistics(name) for name in self._number_fields},
+            summary=self._numbers.summary(paths),
+        )
+        robot_type = self._options["robot_type"] or self._facts.get("robot_type")
+        info = info_of(self._version, self._features(), episodes, self._rate.fps, robot_type)
+        write_meta(folder, info, episodes)
+        details = {"rlds2buf": __version__, "options": self._options, "lost": self._losses}
+        own = OwnFile(tuple(self._plan.fields), OwnFile.written_of(info), {}, self._provenance, details)
+        try:
+            (folder / FILE_NAME).write_text(json.dumps(own.to_json(), indent=1) + "\n", encoding="utf-8")
+            write_episode_notes(folder, column(_FACTS), column(_FINAL), column(_LAST_ROW), column(_PLACEHOLDER))
+        except OSError as cause:
+            raise SinkError(f"{cause.filename or folder}: {cause.strerror or cause}") from cause
+
+    def _features(self) -> dict[str, dict[str, Any]]:
+        """As ``info.json`` has them."""
+        names = self._facts.get("names")
+        flags = {name: {"dtype": "bool", "shape": [1], "names": None} for name in (DONE, TRUNCATED)}
+        return {**self._plan.features(names if isinstance(names, dict) else {}), **flags, **index_features()}
+
+    def _said(self) -> Iterator[str]:
+        """What is known only at the end."""
+        if self._plan.task is None:
+            said = "-T task_text=TEXT says it otherwise" if self._options["task_text"] is None else "as was said"
+            yield f"no text field is a task: that of all episodes is {self._task_text!r}, {said}"
+
+
+def _limits(episode: int, row: int, lengths: np.ndarray) -> dict[str, np.ndarray]:
+    """Of the columns that are sorted, by row group."""
+    numbers = np.arange(episode, episode + len(lengths))
+    ends = row + np.cumsum(lengths)
+    return {"episode_index": np.stack([numbers, numbers], 1), "index": np.stack([ends - lengths, ends - 1], 1)}
+
+
+def _cells(texts: Iterable[str]) -> np.ndarray:
+    """``[n] object`` of bytes."""
+    cells = [text.encode() for text in texts]
+    out = np.empty(len(cells), object)
+    out[:] = cells
+    return out
+
+
+def _check_texts(laid: LaidOutRows, paths: Iterable[nest.Path]) -> None:
+    """Raise where a text is not UTF-8, which Parquet's texts are.
+
+    Raises:
+        SpecMismatch: one is; says which.
+    """
+    for path in paths:
+        texts = as_bytes(laid.columns[path], path).tolist()
+        if _is_utf8(b"\n".join(texts)):
+            continue
+        row = next(i for i, text in enumerate(texts) if not _is_utf8(text))
+        step = row - int(laid.edges[np.searchsorted(laid.edges, row, "right") - 1])
+        raise SpecMismatch("a text that is not UTF-8", path=nest.path_name(path), step=step, rule="spec")
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
