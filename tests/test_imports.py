@@ -22,7 +22,7 @@ LAYERS = {
     "check": "core errors kernels",
     "io": "codecs files core errors",
     "buffers": "views returns kernels codecs.images files core errors",
-    "formats": "io codecs files core errors",
+    "formats": "io codecs numbers files core errors",
     "formats.reverb": "views",
     "formats.buffer": "buffers",
     "formats.d3rlpy": "formats.d4rl",

@@ -193,8 +193,8 @@ def convert(
             to; or a path.
         to: what is written at a path: ``"buffer"``, a folder that :func:`rlds2buf.load_buffer` opens;
             ``"rlds"``, a folder that TFDS and :func:`rlds2buf.open_source` open; ``"minari"``, one that
-            Minari opens; ``"d4rl"``, an HDF5 file with D4RL's keys; ``"reverb-checkpoint"``, from
-            which a Reverb server starts; or an installed plug-in's format.
+            Minari opens; ``"lerobot"``, one that LeRobot opens; ``"d4rl"``, an HDF5 file with D4RL's keys;
+            ``"reverb-checkpoint"``, from which a Reverb server starts; or an installed plug-in's format.
             None: what the path's suffix means (``.hdf5`` is ``"d4rl"``), or else ``"buffer"``.
         on_invalid: what becomes of an episode with errors (:mod:`rlds2buf.check.rules`):
             ``"raise"`` stops, ``"skip"`` leaves it out, ``"repair"`` mends its flags from the

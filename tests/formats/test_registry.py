@@ -86,6 +86,7 @@ class TestCommand:
         for name in WRITTEN:
             listed = run(capsys, "formats", name, "--json").json["options"]["write"]
             given = {one["name"]: one["default"] for one in listed if one["default"] not in (None, [])}
+            given |= {"fps": 10} if name == "lerobot" else {}  # which nothing in the data tells
             options = [word for key, value in given.items() for word in ("-T", f"{key}={json.dumps(value)}")]
             result = run(capsys, "convert", tmp_path / "a.hdf5", tmp_path / f"{name}-v0", "--to", name, *options)
             assert result.code == 0, result.err

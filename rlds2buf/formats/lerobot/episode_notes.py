@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds2buf.codecs.arrow.tables import import_pyarrow
+from rlds2buf.codecs.arrow.writing import cells, write_table
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW, REAL_FINAL_ACTION
 from rlds2buf.formats.lerobot.own_file import EPISODES, json_line
@@ -26,13 +26,13 @@ def metadata_cells(batch: EpisodeBatch, lose: Callable[[str, str], None]) -> np.
         batch: the episodes.
         lose: hears of what has no form there, and why.
     """
-    cells = np.full(len(batch), b"", object)
+    found = np.full(len(batch), b"", object)
     if batch.fact_names <= _MARKS:
-        return cells
+        return found
     for i, facts in enumerate(batch.facts()):
         kept = {name: value for name, value in facts.items() if name not in _MARKS}
-        cells[i] = _cell(kept, lose)
-    return cells
+        found[i] = _cell(kept, lose)
+    return found
 
 
 def _cell(facts: Mapping[Any, Any], lose: Callable[[str, str], None]) -> bytes:
@@ -60,11 +60,5 @@ def write_episode_notes(
         last_row: ``[E] uint8``.
         placeholder: ``[E] bool``.
     """
-    pyarrow = import_pyarrow("Parquet")
-    from pyarrow.parquet import write_table
-
-    def texts(cells: np.ndarray) -> Any:
-        return pyarrow.array([cell or None for cell in cells.tolist()], pyarrow.binary())
-
-    columns = {"metadata": texts(metadata), "final": texts(final), "last_row": last_row, "placeholder": placeholder}
-    write_table(pyarrow.table(columns), folder / EPISODES)
+    columns = {"metadata": cells(metadata), "final": cells(final), "last_row": last_row, "placeholder": placeholder}
+    write_table(folder / EPISODES, columns)

@@ -51,6 +51,7 @@ FORMATS = (
         "lerobot",
         "a LeRobot dataset",
         source="rlds2buf.formats.lerobot.source:LeRobotDirSource",
+        sink="rlds2buf.formats.lerobot.sink:LeRobotDirSink",
         fits=_fits,
         takes=("budget",),
         told_by=f"{INFO} with a codebase_version",

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlds2buf.codecs.arrow.tables import import_pyarrow
+from rlds2buf.codecs.arrow.writing import TableFile, lists, text_lists, texts, write_table
 from rlds2buf.errors import SinkError
 from rlds2buf.numbers.by_episode import KEYS
+from rlds2buf.version import __version__
 
 __all__ = [
     "CHUNK",
@@ -198,11 +199,8 @@ def _statistics_lines(episodes: WrittenEpisodes) -> Iterator[Any]:
             yield {"episode_index": start + i, "stats": stats}
 
 
-def _write_tasks(path: Path, texts: Sequence[str]) -> None:
+def _write_tasks(path: Path, tasks: Sequence[str]) -> None:
     """A pandas frame whose index are the texts."""
-    pyarrow = import_pyarrow("Parquet")
-    from pyarrow.parquet import write_table
-
     columns = [("task_index", "int64", "int64"), ("task", "unicode", "object")]
     told = {
         "index_columns": ["task"],
@@ -213,53 +211,39 @@ def _write_tasks(path: Path, texts: Sequence[str]) -> None:
             {"name": name, "field_name": name, "pandas_type": kind, "numpy_type": numpy_type, "metadata": None}
             for name, kind, numpy_type in columns
         ],
-        "creator": {"library": "pyarrow", "version": pyarrow.__version__},
+        "creator": {"library": "rlds2buf", "version": __version__},
         "pandas_version": "2.0.0",
     }
-    table = pyarrow.table(
-        {
-            "task_index": pyarrow.array(range(len(texts)), pyarrow.int64()),
-            "task": pyarrow.array(texts, pyarrow.string()),
-        }
-    )
-    write_table(table.replace_schema_metadata({"pandas": json.dumps(told)}), path)
+    write_table(path, {"task_index": np.arange(len(tasks)), "task": texts(tasks)}, {"pandas": json.dumps(told)})
 
 
 def _write_episodes(folder: Path, episodes: WrittenEpisodes) -> None:
     """The table of episodes; a new file is begun where one has become too large."""
-    from pyarrow.parquet import ParquetWriter
-
-    number, writer, path = -1, None, folder
+    number, file = -1, None
     try:
         for start, stop in episodes.blocks():
-            if writer is None or path.stat().st_size >= DATA_BYTES:
-                if writer is not None:
-                    writer.close()
+            if file is None or file.path.stat().st_size >= DATA_BYTES:
+                if file is not None:
+                    file.close()
                 number += 1
                 chunk, place = divmod(number, CHUNK)
-                path = folder / f"meta/episodes/chunk-{chunk:03d}/file-{place:03d}.parquet"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                writer = None
-            table = _episodes_table(episodes, start, stop, number)
-            if writer is None:
-                writer = ParquetWriter(path, table.schema, use_dictionary=["tasks"], write_statistics=False)
-            writer.write_table(table)
+                file = TableFile(folder / f"meta/episodes/chunk-{chunk:03d}/file-{place:03d}.parquet")
+            file.append(_episodes_columns(episodes, start, stop, number))
     finally:
-        if writer is not None:
-            writer.close()
+        if file is not None:
+            file.close()
 
 
-def _episodes_table(episodes: WrittenEpisodes, start: int, stop: int, file: int) -> Any:
+def _episodes_columns(episodes: WrittenEpisodes, start: int, stop: int, file: int) -> dict[str, Any]:
     """A row for each of some episodes."""
-    pyarrow = import_pyarrow("Parquet")
     count = stop - start
     ends = np.cumsum(episodes.lengths)[start:stop]
     lengths = episodes.lengths[start:stop]
     data_chunk, data_file = np.divmod(episodes.data_file[start:stop], CHUNK)
-    texts = [[episodes.task_texts[number] for number in numbers] for numbers in episodes.tasks(start, stop)]
+    tasks = [[episodes.task_texts[number] for number in numbers] for numbers in episodes.tasks(start, stop)]
     columns: dict[str, Any] = {
         "episode_index": np.arange(start, stop),
-        "tasks": pyarrow.array(texts, pyarrow.list_(pyarrow.string())),
+        "tasks": text_lists(tasks),
         "length": lengths,
         "data/chunk_index": data_chunk,
         "data/file_index": data_file,
@@ -275,20 +259,8 @@ def _episodes_table(episodes: WrittenEpisodes, start: int, stop: int, file: int)
     for name, read in episodes.statistics.items():
         values, counts = read(start, stop)
         for i, key in enumerate(VALUES):
-            columns[f"stats/{name}/{key}"] = _lists(values[:, i])
-        columns[f"stats/{name}/count"] = _lists(counts[:, None])
+            columns[f"stats/{name}/{key}"] = lists(values[:, i])
+        columns[f"stats/{name}/count"] = lists(counts[:, None])
     columns["meta/episodes/chunk_index"] = np.full(count, file // CHUNK)
     columns["meta/episodes/file_index"] = np.full(count, file % CHUNK)
-    return pyarrow.table(columns)
-
-
-def _lists(values: np.ndarray) -> Any:
-    """``[n, a, ...]`` as a column of lists (of lists ...)."""
-    pyarrow = import_pyarrow("Parquet")
-    column = pyarrow.array(np.ascontiguousarray(values).reshape(-1))
-    for depth in range(values.ndim - 1, 0, -1):
-        count = int(np.prod(values.shape[:depth], dtype=np.int64))
-        column = pyarrow.ListArray.from_arrays(
-            pyarrow.array(np.arange(count + 1) * values.shape[depth], "int32"), column
-        )
-    return column
+    return columns
