@@ -15,6 +15,7 @@ from rlds2buf.formats.d3rlpy import format as d3rlpy
 from rlds2buf.formats.d4rl import format as d4rl
 from rlds2buf.formats.imitation import format as imitation
 from rlds2buf.formats.lerobot import format as lerobot
+from rlds2buf.formats.maniskill import format as maniskill
 from rlds2buf.formats.memory import format as memory
 from rlds2buf.formats.minari import format as minari
 from rlds2buf.formats.ogbench import format as ogbench
@@ -71,6 +72,7 @@ _ROOMS: Final = (
     d4rl,
     reverb,
     aloha,
+    maniskill,
     zarr,
     ogbench,
     imitation,

@@ -57,6 +57,7 @@ def open_source(
     a Reverb checkpoint, or a checkpointer's folder       ``reverb-checkpoint``  ``ReverbCheckpointSource``
     a Diffusion Policy or UMI Zarr group, ``.zarr.zip``   ``zarr``               ``ZarrSource``
     ALOHA's or ACT's HDF5, a file or a folder of them     ``aloha``              ``AlohaSource``
+    a ManiSkill ``.h5``, its ``.json`` beside it          ``maniskill``          ``ManiSkillSource``
     an imitation rollout file, ``.npz``                   ``imitation``          ``ImitationSource``
     a Stable-Baselines 2 expert file, ``.npz``            ``sb2``                ``Sb2Source``
     an OGBench ``.npz``                                   ``ogbench``            ``OgbenchSource``
