@@ -18,6 +18,7 @@ __all__ = [
     "LOOSE_FLOATS",
     "LOOSE_INTS",
     "MISSING",
+    "NUMBERS",
     "PACKED_FLOATS",
     "PACKED_INTS",
     "SAME_STRINGS",
@@ -35,6 +36,8 @@ end, and how many there are."""
 
 MISSING, STRINGS, SAME_STRINGS, PACKED_FLOATS, LOOSE_FLOATS, PACKED_INTS, LOOSE_INTS = 0, 1, 2, 3, 4, 5, 6
 """How values are written; the same strings are all equal, and loose numbers have a tag before every one."""
+
+NUMBERS = {"float": (PACKED_FLOATS, LOOSE_FLOATS), "int64": (PACKED_INTS, LOOSE_INTS)}
 
 _FIRST, _SECOND, _THIRD = 0x0A, 0x12, 0x1A
 _FLOAT_TAG, _INT_TAG = 0x0D, 0x08

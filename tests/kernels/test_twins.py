@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlds2buf.codecs.tfrecord.frames import frame, length_crcs
 from rlds2buf.core.row_flags import BREAK, FINAL_ROW, LINKED, OWN_NEXT
-from rlds2buf.kernels import chain, chain_back, gather, goals, priorities, returns, ring, runs, sum_tree
+from rlds2buf.kernels import chain, chain_back, frames, gather, goals, priorities, returns, ring, runs, sum_tree
 from rlds2buf.kernels.compiled import Kernel
 
 SEEDS = range(20)
@@ -200,3 +201,16 @@ def test_returns(seed: int, dtype: Any) -> None:
     ratio = rng.random(shape).astype(dtype) * 3
     ratio[0, 0] = np.nan
     assert_twins(returns.vtrace, reward, value, successor, ratio, end, 0.97, 0.9, 1.0, 1.5, *out)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_frames(seed: int) -> None:
+    """Frames of any lengths, cut anywhere, and with a byte that is another one."""
+    rng = np.random.default_rng(seed)
+    whole = b"".join(frame(rng.bytes(int(size))) for size in rng.integers(0, 40, int(rng.integers(0, 9))))
+    data = np.frombuffer(whole[: int(rng.integers(0, len(whole) + 1))] if seed % 2 else whole, np.uint8).copy()
+    if seed % 3 == 0 and len(data):
+        data[rng.integers(len(data))] ^= np.uint8(1 << rng.integers(8))
+    for most in (0, 3, len(data) // 16):
+        found = np.zeros(most + 1, np.int64), np.zeros(most, np.uint32)
+        assert_twins(frames.find_frames, data, most, length_crcs(), *found)

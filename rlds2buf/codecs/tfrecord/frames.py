@@ -25,6 +25,7 @@ import numpy as np
 
 from rlds2buf.core.records import FOOTER_BYTES, HEADER_BYTES, Records
 from rlds2buf.errors import SourceError, SourceFormatError, SourceNotFound
+from rlds2buf.kernels.frames import find_frames, mask
 
 __all__ = [
     "STRETCH_BYTES",
@@ -33,6 +34,7 @@ __all__ = [
     "fill_checksums",
     "frame",
     "frame_header",
+    "length_crcs",
     "masked_crc",
     "open_records",
     "read_records",
@@ -42,7 +44,6 @@ STRETCH_BYTES = 1 << 20
 """How much of a file is looked at in one go, where nothing else is asked for."""
 
 _LENGTH_CRC = struct.Struct("<QI")
-_LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _AROUND = HEADER_BYTES + FOOTER_BYTES
 
@@ -170,14 +171,14 @@ class FrameReader:
         """
         size = max(size, HEADER_BYTES)
         while data := self._read(size):
-            edges = _frames_in(data, most)
-            sound = self._sound(data, edges)
+            edges, stored = _frames_in(data, most)
+            sound = self._sound(data, edges, stored)
             if 0 < sound < least and sound == len(edges) - 1 and len(data) == size and self._goes_on(data[edges[-1] :]):
                 size *= 2
                 continue
             if sound:
-                records = Records(data, np.array(edges[: sound + 1]))
-                self._at += edges[sound]
+                records = Records(data, edges[: sound + 1])
+                self._at += int(edges[sound])
                 self.number += sound
                 return records
             length = self._length(data[:HEADER_BYTES])
@@ -229,14 +230,11 @@ class FrameReader:
         except OSError as cause:
             raise SourceError(f"{self._name}: {cause.strerror or cause}") from cause
 
-    def _sound(self, data: bytes, edges: list[int]) -> int:
-        """How many frames are as their checksums say, from the first one on."""
-        begins, ends = np.array(edges[:-1], np.int64), np.array(edges[1:], np.int64)
-        count = _first_false(_masked(_crcs_of_lengths(data, begins)) == _words(data, begins + 8))
-        if self._check_data:
-            begins, ends = begins[:count] + HEADER_BYTES, ends[:count] - FOOTER_BYTES
-            count = _first_false(_record_crcs(data, begins, ends) == _words(data, ends))
-        return count
+    def _sound(self, data: bytes, edges: np.ndarray, stored: np.ndarray) -> int:
+        """How many frames hold what their checksums say, from the first one on."""
+        if not self._check_data:
+            return len(stored)
+        return _first_false(_record_crcs(data, edges[:-1] + HEADER_BYTES, edges[1:] - FOOTER_BYTES) == stored)
 
     def _goes_on(self, data: bytes) -> bool:
         """Whether a frame that begins so, and is not whole, may be sound."""
@@ -278,49 +276,27 @@ class FrameReader:
         return SourceFormatError(f"{self._name}: record {self.number} at byte {self._at}: {what}")
 
 
-def _frames_in(data: bytes, most: int | None) -> list[int]:
-    """Where whole frames begin, and where the last one ends, by their lengths."""
-    edges = [0]
-    at, last, length_at = 0, len(data) - _AROUND, _LENGTH.unpack_from
-    while at <= last and (most is None or len(edges) <= most):
-        at += length_at(data, at)[0] + _AROUND
-        if at > len(data):
-            break
-        edges.append(at)
-    return edges
+def _frames_in(data: bytes, most: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """The frames whose lengths are sound: where they begin, and the last one ends; and the records' checksums."""
+    count = len(data) // _AROUND if most is None else min(most, len(data) // _AROUND)
+    edges, stored = np.empty(count + 1, np.int64), np.empty(count, np.uint32)
+    found = find_frames(np.frombuffer(data, np.uint8), count, length_crcs(), edges, stored)
+    return edges[: found + 1].copy(), stored[:found]
 
 
 @functools.cache
-def _length_crcs() -> tuple[np.ndarray, int]:
-    """``[8, 256] uint32``, by what each byte of a length changes its CRC32C; and the one of eight zeros."""
+def length_crcs() -> np.ndarray:
+    """``[8, 256] uint32``, what each byte of a length makes of its CRC32C: all of them, by exclusive or."""
     zero = crc32c.crc32c(bytes(8))
     changes = [[crc32c.crc32c(bytes([0] * i + [byte] + [0] * (7 - i))) ^ zero for byte in range(256)] for i in range(8)]
-    return np.array(changes, np.uint32), zero
-
-
-def _crcs_of_lengths(data: bytes, places: np.ndarray) -> np.ndarray:
-    """``[n] uint32``, the CRC32C of the eight bytes at each place."""
-    changes, crc = _length_crcs()
-    found = np.frombuffer(data, np.uint8)[places + np.arange(8)[:, None]]
-    return np.bitwise_xor.reduce(changes[np.arange(8)[:, None], found], axis=0) ^ np.uint32(crc)
+    return np.array(changes, np.uint32) ^ np.array([zero, *[0] * 7], np.uint32)[:, None]
 
 
 def _record_crcs(data: bytes | bytearray, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """``[n] uint32``, the masked checksums of stretches of some bytes."""
     view = memoryview(data)
     crcs = [crc32c.crc32c(view[a:b]) for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
-    return _masked(np.array(crcs, np.uint32))
-
-
-def _words(data: bytes, places: np.ndarray) -> np.ndarray:
-    """The four bytes at each place as a number."""
-    found = np.frombuffer(data, np.uint8)[places[:, None] + np.arange(4)]
-    return np.ascontiguousarray(found).view("<u4")[:, 0]
-
-
-def _masked(crc: np.ndarray) -> np.ndarray:
-    """As :func:`masked_crc`, of many."""
-    return (crc >> np.uint32(15) | crc << np.uint32(17)) + np.uint32(0xA282EAD8)
+    return mask(np.array(crcs, np.uint32))
 
 
 def _first_false(values: np.ndarray) -> int:

@@ -11,6 +11,8 @@ import os
 import zlib
 from typing import BinaryIO
 
+import numpy as np
+
 from rlds2buf.codecs.tfrecord.frames import FrameReader, open_records
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.records import FOOTER_BYTES, HEADER_BYTES
@@ -86,10 +88,10 @@ class GzipFrameReader(FrameReader):
                 self._failure = cause
         return b""
 
-    def _sound(self, data: bytes, edges: list[int]) -> int:
-        count = super()._sound(data, edges)
+    def _sound(self, data: bytes, edges: np.ndarray, stored: np.ndarray) -> int:
+        count = super()._sound(data, edges, stored)
         most = self._budget.max_bytes + HEADER_BYTES + FOOTER_BYTES
-        return next((i for i in range(count) if edges[i + 1] - edges[i] > most), count)
+        return next(iter(np.flatnonzero(np.diff(edges[: count + 1]) > most).tolist()), count)
 
     def _check_length(self, length: int) -> None:
         self._budget.check_bytes(length, f"{self._name}: record {self.number}")

@@ -121,8 +121,7 @@ class RecordTable:
         forms = self._table[self._kernels.FORM, k]
         if kind == "bytes":
             return (forms == self._kernels.STRINGS) | (forms == self._kernels.SAME_STRINGS)
-        name = kind.removesuffix("64").upper() + "S"
-        packed, loose = getattr(self._kernels, f"PACKED_{name}"), getattr(self._kernels, f"LOOSE_{name}")
+        packed, loose = self._kernels.NUMBERS[kind]
         return forms == (loose if len(forms) and forms[0] == loose else packed)
 
     def floats(self, k: int) -> np.ndarray:

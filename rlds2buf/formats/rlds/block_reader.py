@@ -64,6 +64,7 @@ class RldsBlocks(RecordBlocks[_Pixels]):
         self._fact_columns: list[LeafColumn] = [leaf for _, leaf in nest.flatten(self._metadata)]
         self._columns = [*self._step_columns, *self._fact_columns]
         self._pictures = [leaf for leaf in self._columns if leaf.has_pixels]
+        self._strings = [leaf for leaf in self._columns if leaf.has_strings]
         super().__init__(
             list(keys),
             row_bytes=reader.spec.row_bytes,
@@ -90,8 +91,9 @@ class RldsBlocks(RecordBlocks[_Pixels]):
         lengths = self._step_columns[0].lengths(table)
         usual = (lengths > 0) & (sizes < budget.max_bytes // _BYTES_PER_VALUE)
         strings = np.zeros(len(table), np.int64)
-        for column in self._columns:
+        for column in self._pictures:
             usual &= ~column.too_much(table, budget)
+        for column in self._strings:
             strings += column.num_strings(table)
         for column in self._step_columns[1:]:
             usual &= column.lengths(table) == lengths

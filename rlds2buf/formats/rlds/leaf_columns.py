@@ -64,15 +64,22 @@ class LeafColumn:
         usual = table.holds(self._flat, self._kind)
         for k in self._inner:
             usual &= table.holds(k, "int64")
-        tensors, rest = np.divmod(counts, self._size or 1)
-        usual &= rest == 0
+        tensors = counts
+        if self._size > 1:
+            tensors, rest = np.divmod(counts, self._size)
+            usual &= rest == 0
         if not self._is_per_step:
             return np.where(usual & (tensors == 1), 1, -1)
         return np.where(usual, table.counts(self._inner[0]) if self._inner else tensors, -1)
 
-    def num_strings(self, table: RecordTable) -> np.ndarray | int:
+    @property
+    def has_strings(self) -> bool:
+        """Whether its values are strings, of which so many may be too many."""
+        return self._kind == "bytes"
+
+    def num_strings(self, table: RecordTable) -> np.ndarray:
         """``[n] int64``, how many strings each record has."""
-        return table.counts(self._flat) if self._kind == "bytes" else 0
+        return table.counts(self._flat)
 
     def too_much(self, table: RecordTable, budget: Budget) -> np.ndarray:
         """``[n] bool``: of which record the pixels might take more memory than is allowed."""
