@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -10,16 +11,14 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.core.entries import Entries
-from rlds2buf.core.fields import FLAG_FIELDS
+from rlds2buf.core.fields import FLAG_FIELDS, STEP_FIELDS
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceFormatError
 from rlds2buf.formats.lerobot.info import Feature, Info, read_json
 from rlds2buf.formats.lerobot.names import ACTION, DONE, OBSERVATION, REWARD, TRUNCATED, path_of
+from rlds2buf.formats.lerobot.own_file import FEATURE, ROWS, TASK, OwnField, OwnFile
 
-__all__ = ["ENDS", "MODALITY", "TASK", "Field", "Layout", "layout_of"]
-
-TASK: Final = "task"
-"""What LeRobot calls the text of a row's task, which is no feature; a feature called so is itself."""
+__all__ = ["ENDS", "MODALITY", "Field", "Layout", "layout_of", "layout_of_own"]
 
 ENDS: Final = (DONE, TRUNCATED, *FLAG_FIELDS)
 """Features that tell how episodes begin and end, in the order in which they stand back for the ones behind."""
@@ -39,15 +38,24 @@ class Field:
 
     Attributes:
         path: where it stands in the step.
-        feature: the column, or the camera, that it is of; TASK for the text of ``task_index``.
-        spec: one row of it, decoded.
-        columns: which of the vector's numbers it has, ``[k] int64``; None: all there is.
+        name: the feature that it is of (column or camera); of ROWS the column.
+        spec: one row of it, pictures decoded.
+        kind: FEATURE; TASK, the text of ``task_index``; or ROWS, a column of ROWS_FILE
+            (:mod:`~rlds2buf.formats.lerobot.own_file`).
+        columns: which of a vector's numbers it has, ``[k] int64``; None: all there is.
+        is_picture: whether it is stored as files of pictures.
+        is_video: whether it is stored in videos.
+        own: as rlds2buf noted it, where it did.
     """
 
     path: nest.Path
-    feature: str
+    name: str
     spec: FieldSpec
+    kind: str = FEATURE
     columns: np.ndarray | None = None
+    is_picture: bool = False
+    is_video: bool = False
+    own: OwnField | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,14 +96,62 @@ def layout_of(info: Info, *, has_tasks: bool, takes_ends: bool = True, modality:
     for name, path in placed.items():
         parts = slices.get(name)
         if not parts:
-            fields.append(Field(path, name, known[name].spec))
+            fields.append(_whole(path, known[name]))
             continue
         spec = known[name].spec
         for part, columns in parts.items():
-            fields.append(Field((*path, part), name, FieldSpec((len(columns),), spec.dtype), columns))
+            fields.append(Field((*path, part), name, FieldSpec((len(columns),), spec.dtype), columns=columns))
     if has_tasks and TASK not in known and "task_index" in known:
-        fields.append(Field(("extras", TASK), TASK, FieldSpec((), np.dtype(object))))
+        fields.append(Field(("extras", TASK), TASK, FieldSpec((), np.dtype(object)), TASK))
     return Layout(fields, ends, unfit, notes)
+
+
+def layout_of_own(info: Info, own: OwnFile) -> Layout:
+    """The same of a dataset that rlds2buf wrote: every field as it was.
+
+    Raises:
+        ValueError: what it notes does not fit the features.
+    """
+    fields = []
+    for field in own.fields:
+        where = nest.path_name(field.path)
+        if field.path[0] not in (*STEP_FIELDS, "extras") or (field.path[0] in FLAG_FIELDS and len(field.path) > 1):
+            raise ValueError(f"{where} is no field of a step")
+        if field.kind != FEATURE:
+            pixels = field.spec.image if field.kind == ROWS and not field.spec.shape else None
+            fields.append(
+                Field(field.path, field.name, pixels or field.spec, field.kind, None, pixels is not None, own=field)
+            )
+            continue
+        feature = info.features.get(field.name)
+        if feature is None or not feature.is_known:
+            raise ValueError(f"{where} is of the feature {field.name}, and there is none")
+        columns = None if field.part is None else np.arange(*field.part)
+        if not _holds(feature, field):
+            raise ValueError(f"{where} is {field.spec}, and the feature {field.name} is {feature.spec}")
+        is_video = feature.is_video
+        is_picture = feature.is_picture and not is_video
+        fields.append(Field(field.path, field.name, field.spec, FEATURE, columns, is_picture, is_video, own=field))
+    return Layout(fields, (), {}, ())
+
+
+def _holds(feature: Feature, field: OwnField) -> bool:
+    """Whether a row of the feature can be one of the field."""
+    spec, stored = field.spec, feature.spec
+    if feature.is_picture:
+        return len(spec.shape) == 3 and spec.dtype == stored.dtype
+    if feature.is_text or None in spec.shape:
+        return feature.is_text and spec.is_string and not spec.shape
+    size = math.prod(n or 0 for n in spec.shape)
+    held = math.prod(n or 0 for n in stored.shape)
+    if field.part is not None:
+        return len(stored.shape) <= 1 and field.part[1] <= held and field.part[1] - field.part[0] == size
+    return size == held and spec.dtype.kind in "biufc"
+
+
+def _whole(path: nest.Path, feature: Feature) -> Field:
+    is_file = feature.is_picture and not feature.is_video
+    return Field(path, feature.name, feature.spec, is_picture=is_file, is_video=feature.is_video)
 
 
 def _placed(names: Sequence[str], known: Mapping[str, Feature]) -> tuple[dict[str, nest.Path], list[str]]:

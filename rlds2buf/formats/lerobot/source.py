@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from rlds2buf.codecs.images.resize import check_images
 from rlds2buf.core import nest
 from rlds2buf.core.arguments import choice
 from rlds2buf.core.budget import BUDGET, Budget
-from rlds2buf.core.episode import Episode
-from rlds2buf.core.episode_batch import EpisodeBatch, FactColumns
-from rlds2buf.core.row_flags import REAL_FINAL_ACTION
+from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.fields import DATA_FIELDS, FLAG_FIELDS
 from rlds2buf.core.spec import FieldSpec, StepSpec
-from rlds2buf.errors import EpisodeError, LimitExceeded, SourceFormatError, SourceNotFound
+from rlds2buf.errors import EpisodeError, LimitExceeded, SourceError, SourceFormatError
 from rlds2buf.files.fingerprint import fingerprint_files
-from rlds2buf.formats.lerobot.columns import Rows, RowsReader, Unreadable
-from rlds2buf.formats.lerobot.ends import CHOICES, discounts, flags_of, real_last_actions
-from rlds2buf.formats.lerobot.fields import MODALITY, TASK, Field, Layout, layout_of
+from rlds2buf.formats.lerobot.block_reader import BlockReader, Choices, Dataset, put
+from rlds2buf.formats.lerobot.ends import CHOICES
+from rlds2buf.formats.lerobot.fields import MODALITY, Field, Layout, layout_of, layout_of_own
 from rlds2buf.formats.lerobot.index import Index, read_index
-from rlds2buf.formats.lerobot.info import Feature, Info, read_info
-from rlds2buf.formats.lerobot.tasks import Tasks, read_tasks, tasks_file
+from rlds2buf.formats.lerobot.info import Info, read_info
+from rlds2buf.formats.lerobot.own_file import EPISODES, FILE_NAME, ROWS_FILE, OwnFile, read_own_file
+from rlds2buf.formats.lerobot.own_notes import OwnNotes, read_own_notes
+from rlds2buf.formats.lerobot.tasks import read_tasks, tasks_file
 from rlds2buf.io.source import Source
 
 __all__ = ["LeRobotDirSource"]
 
-_COUNTS: Final = ("episode_index", "frame_index")
 _MOST_LISTED: Final = 5
 
 
@@ -52,6 +54,13 @@ class LeRobotDirSource(Source):
         path: the dataset's folder, which holds ``meta/info.json``.
         ends: what tells whether an episode's end is terminal: its ``"flags"``, or every one is ``"truncated"``, or
             ``"terminal"``.
+        tolerance: seconds that a row's timestamp may be off from what the rate says; None: half of what lies between
+            two rows.
+        images: "decoded", pictures are columns of pixels; "encoded", those that lie in the rows are byte strings, the
+            PNG and JPEG files untouched, whose FieldSpec has an image.  None is "decoded", unless encoded() is asked
+            for.  Frames of videos are pixels.
+        resize: size that pictures are to have, one number for a square or (height, width).
+        image_threads: how many threads decode pictures; None: one for each core.
         modality: whether vectors are cut into the parts that ``meta/modality.json`` names.
         budget: see :class:`~rlds2buf.core.budget.Budget`.
 
@@ -76,25 +85,58 @@ class LeRobotDirSource(Source):
         *,
         ends: str = "flags",
         modality: bool = True,
+        tolerance: float | None = None,
+        images: str | None = None,
+        resize: int | tuple[int, int] | None = None,
+        image_threads: int | None = None,
         budget: Budget = BUDGET,
     ) -> None:
         choice("ends", ends, CHOICES)
+        size = check_images(images, resize)
+        if image_threads is not None and image_threads < 1:
+            raise ValueError(f"image_threads must be at least 1, got {image_threads}")
+        if tolerance is not None and not tolerance >= 0:
+            raise ValueError(f"tolerance must be 0 or more seconds, got {tolerance}")
         self.name = str(path)
         self._budget = budget
-        self._ends = ends
+        self._choices = Choices(ends, images, size, threads=image_threads, tolerance=tolerance)
         self._modality = modality
-        self._info: Info = read_info(Path(path))
-        self._index: Index = read_index(self._info, budget)
-        self._tasks: Tasks | None = read_tasks(self._info, budget)
-        self._layout: Layout = layout_of(
-            self._info, has_tasks=self._tasks is not None, takes_ends=ends == "flags", modality=modality
-        )
-        self._left_out: frozenset[str] = frozenset()
+        self._notes: list[str] = []
+        self._dataset = self._opened(Path(path))
         self._wanted: Callable[[int], bool] | None = None
+
+    def _opened(self, root: Path) -> Dataset:
+        info = read_info(root)
+        index = read_index(info, self._budget)
+        tasks = read_tasks(info, self._budget)
+        own = self._own(info, index)
+        if own is not None:
+            return Dataset(self.name, info, index, tasks, *own)
+        takes_ends = self._choices.ends == "flags"
+        layout = layout_of(info, has_tasks=tasks is not None, takes_ends=takes_ends, modality=self._modality)
+        return Dataset(self.name, info, index, tasks, layout)
+
+    def _own(self, info: Info, index: Index) -> tuple[Layout, OwnFile, OwnNotes] | None:
+        """What rlds2buf noted when it wrote the dataset; None where it did not, or somebody has changed it since."""
+        if self._choices.ends != "flags":
+            return None
+        try:
+            own = read_own_file(info.root)
+            if own is None:
+                return None
+            if not own.fits(info.values) or len(index) != info.total_episodes or index.num_rows != info.total_frames:
+                why = "it says other things than info.json: the dataset was changed since"
+                raise SourceFormatError(f"{info.root / FILE_NAME}: {why}")
+            return layout_of_own(info, own), own, read_own_notes(info.root, len(index), self._budget)
+        except LimitExceeded:
+            raise
+        except (SourceError, ValueError) as cause:
+            self._notes.append(f"{cause}; it is ignored, and the dataset read as one of LeRobot's own")
+            return None
 
     @property
     def _fields(self) -> Sequence[Field]:
-        return [field for field in self._layout.fields if not _is_under(field.path, self._left_out)]
+        return [field for field in self._dataset.layout.fields if self._choices.wants(field.path)]
 
     @property
     def spec(self) -> StepSpec:
@@ -104,49 +146,63 @@ class LeRobotDirSource(Source):
     def _spec(self) -> StepSpec:
         tree: dict[str, Any] = {}
         for field in self._fields:
-            _put(tree, field.path, field.spec)
-        known: dict[str, Any] = {name: tree.get(name) for name in ("observation", "action", "reward", "discount")}
-        if known["discount"] is None and "discount" not in self._left_out:
+            put(tree, field.path, self._choices.spec(field))
+        known: dict[str, Any] = {name: tree.get(name) for name in DATA_FIELDS}
+        if known["discount"] is None and self._dataset.own is None and self._choices.wants(("discount",)):
             known["discount"] = FieldSpec((), np.dtype(np.float32))
         return StepSpec(**known, extras=tree.get("extras", {}))
 
     @property
     def num_episodes(self) -> int:
-        return len(self._index)
+        return len(self._dataset.index)
 
     @property
     def num_steps(self) -> int:
-        return self._index.num_rows
+        return self._dataset.index.num_rows
 
     def read_batches(
         self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
     ) -> Iterator[EpisodeBatch | EpisodeError]:
-        """See :meth:`Source.read_batches`; an episode whose files are not there, or damaged, is its EpisodeError."""
-        stop = len(self._index) if stop is None else min(stop, len(self._index))
+        """See :meth:`Source.read_batches`; an episode whose files are not there, or damaged, is its EpisodeError.
+
+        Raises:
+            LimitExceeded: an episode takes more memory than is allowed.
+            MissingDependency: there are videos, and PyAV is not installed.
+        """
+        stop = self.num_episodes if stop is None else min(stop, self.num_episodes)
         chosen = np.arange(start, max(start, stop))
         if self._wanted is not None:
             chosen = np.array([i for i in chosen.tolist() if self._wanted(i)], np.int64)
-        most = max(1, min(rows, bytes // max(1, self.spec.row_bytes)))
-        ends = np.cumsum(self._index.lengths[chosen])
-        with RowsReader(self._columns, self._budget) as reader:
-            first = 0
-            while first < len(chosen):
-                before = int(ends[first - 1]) if first else 0
-                upto = min(max(int(np.searchsorted(ends, before + most, "right")), first + 1), len(chosen))
-                yield from self._block(reader, chosen[first:upto])
-                first = upto
+        with BlockReader(self._dataset, self._choices, self._budget) as reader:
+            yield from reader.read(chosen, rows, bytes)
+
+    def encoded(self) -> LeRobotDirSource:
+        """See :meth:`Source.encoded`: pictures in columns as the files that they are; those of videos are decoded."""
+        if not self._is_plain or not any(field.is_picture for field in self._fields):
+            return self
+        return self._changed(images="encoded")
+
+    def with_video_frames(self) -> LeRobotDirSource:
+        """See :meth:`Source.with_video_frames`."""
+        if self._choices.size is not None or not any(field.is_video for field in self._fields):
+            return self
+        return self._changed(frames_by_name=True)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether nobody said how pictures are to be had."""
+        return self._choices.images is None and self._choices.size is None
 
     def without(self, paths: Iterable[str]) -> LeRobotDirSource:
         """See :meth:`Source.without`: their columns are not read, their pictures not decoded."""
-        other = copy.copy(self)
-        other.__dict__.pop("_spec", None)
-        other._left_out = self._left_out | set(paths)
+        given = set(paths)
         known = {nest.path_name(path) for path, _ in self.spec.fields()}
-        for path in other._left_out - self._left_out:
+        for path in given - self._choices.left_out:
             if not any(name == path or name.startswith(f"{path}/") for name in known):
                 raise ValueError(f"{self.name}: no field is called {path!r}; there are: {', '.join(sorted(known))}")
-        if not other._fields:
-            raise ValueError(f"{self.name}: without {', '.join(sorted(other._left_out))} no field is left")
+        other = self._changed(left_out=self._choices.left_out | given)
+        if not any(field.path[0] not in FLAG_FIELDS for field in other._fields):
+            raise ValueError(f"{self.name}: without {', '.join(sorted(given))} no field is left")
         return other
 
     def only(self, wanted: Callable[[int], bool]) -> LeRobotDirSource:
@@ -155,191 +211,79 @@ class LeRobotDirSource(Source):
         fewer._wanted = wanted
         return fewer
 
+    def _changed(self, **changes: Any) -> LeRobotDirSource:
+        other = copy.copy(self)
+        other.__dict__.pop("_spec", None)
+        other._choices = dataclasses.replace(self._choices, **changes)
+        return other
+
     def details(self) -> dict[str, Any]:
-        info = self._info
+        info = self._dataset.info
         return {
             "version": info.version,
             "fps": int(info.fps) if info.fps == int(info.fps) else info.fps,
             "robot_type": info.robot_type,
             "rows": self.num_steps,
-            "tasks": 0 if self._tasks is None else len(self._tasks),
+            "tasks": 0 if self._dataset.tasks is None else len(self._dataset.tasks),
             "splits": dict(info.splits),
-            "data_files": len(self._index.files),
+            "data_files": len(self._dataset.index.files),
             "cameras": {
                 name: {"files": len(footage.files), "absent": len(_absent(footage.files))}
-                for name, footage in self._index.footage.items()
+                for name, footage in self._dataset.index.footage.items()
             },
-            "fields": {nest.path_name(field.path): field.feature for field in self._fields},
-            "ends_by": list(self._layout.ends) if self._ends == "flags" else self._ends,
-            "ignored": dict(self._layout.unfit),
+            "fields": {nest.path_name(field.path): field.name for field in self._fields},
+            "ends_by": list(self._dataset.layout.ends) if self._choices.ends == "flags" else self._choices.ends,
+            "ignored": dict(self._dataset.layout.unfit),
             "warnings": self._warnings(),
         }
 
     def facts(self) -> dict[str, Any]:
-        """See :meth:`Source.facts`: rate, robot, and the names of vectors' numbers."""
-        info = self._info
+        """See :meth:`Source.facts`: rate, robot, and the names of vectors' numbers; of a set of ours what was known."""
+        own = self._dataset.own
+        known_before = own.provenance.get("dataset") if own is not None else None
+        info = self._dataset.info
         names = {name: one.names for name, one in info.features.items() if one.names and not one.is_picture}
         known = {"fps": info.fps, "robot_type": info.robot_type, "names": names}
-        return {name: value for name, value in known.items() if value}
+        told = {name: value for name, value in known.items() if value}
+        return {**told, **known_before} if isinstance(known_before, dict) else told
 
     def fingerprint(self) -> str:
-        told = [self._ends, self._modality, sorted(self._left_out)]
+        chosen = self._choices
+        told = [chosen.ends, self._modality, sorted(chosen.left_out), chosen.images, chosen.size]
+        told += [chosen.frames_by_name, chosen.tolerance]
         files = [file for file in self._files() if file.is_file()]
         return f"{self.format}:{fingerprint_files(files)}:{json.dumps(told)}"
 
     def _files(self) -> Iterator[Path]:
         """All that there should be."""
-        meta = self._info.root / "meta"
-        yield self._info.path
-        yield tasks_file(self._info)
-        yield self._info.root / MODALITY
-        yield from sorted(meta.glob("episodes/*/*.parquet")) if self._info.is_v3 else (meta / "episodes.jsonl",)
-        yield from self._index.files
-        for footage in self._index.footage.values():
+        meta = self._dataset.info.root / "meta"
+        yield self._dataset.info.path
+        yield tasks_file(self._dataset.info)
+        yield from (self._dataset.info.root / name for name in (MODALITY, FILE_NAME, EPISODES, ROWS_FILE))
+        yield from sorted(meta.glob("episodes/*/*.parquet")) if self._dataset.info.is_v3 else (meta / "episodes.jsonl",)
+        yield from self._dataset.index.files
+        for footage in self._dataset.index.footage.values():
             yield from footage.files
 
     def _warnings(self) -> list[str]:
-        found = [*self._layout.notes, *self._index.oddities]
-        if self._ends == "flags" and not self._layout.ends:
+        found = [*self._notes, *self._dataset.layout.notes, *self._dataset.index.oddities]
+        if self._choices.ends == "flags" and self._dataset.own is None and not self._dataset.layout.ends:
             found.append("no end flags: every episode is taken as truncated")
-        for name, why in self._layout.unfit.items():
+        for name, why in self._dataset.layout.unfit.items():
             found.append(f"feature {name} {why}: it is left out")
-        if self._tasks is None and "task_index" in self._info.features:
-            found.append(f"no {tasks_file(self._info)}: the texts of the tasks are not known")
+        if self._dataset.tasks is None and "task_index" in self._dataset.info.features:
+            found.append(f"no {tasks_file(self._dataset.info)}: the texts of the tasks are not known")
         for field in self._fields:
-            footage = self._index.footage.get(field.feature)
+            footage = self._dataset.index.footage.get(field.name) if field.is_video else None
             absent = [] if footage is None else _absent(footage.files)
             if absent:
                 assert footage is not None
                 found.append(
-                    f"{field.feature}: {len(absent)} of {len(footage.files)} videos are not there "
+                    f"{field.name}: {len(absent)} of {len(footage.files)} videos are not there "
                     f"({', '.join(map(str, absent[:_MOST_LISTED]))}); "
                     f"--drop {nest.path_name(field.path)} reads the rest"
                 )
         return found
-
-    @property
-    def _columns(self) -> dict[str, Feature]:
-        """The features whose columns are read."""
-        features = self._info.features
-        wanted = [field.feature for field in self._fields]
-        names = dict.fromkeys([*wanted, *self._layout.ends, *(name for name in _COUNTS if name in features)])
-        if TASK in names and TASK not in features:
-            names |= {"task_index": None}
-        return {name: features[name] for name in names if name in features and not features[name].is_video}
-
-    def _block(self, reader: RowsReader, chosen: np.ndarray) -> Iterator[EpisodeBatch | EpisodeError]:
-        """Some episodes in one go; where that fails, fewer of them at a time."""
-        try:
-            yield self._batch(reader, chosen)
-            return
-        except (LimitExceeded, EpisodeError, SourceFormatError, SourceNotFound) as error:
-            if len(chosen) == 1 and not isinstance(error, EpisodeError):
-                if isinstance(error, LimitExceeded):
-                    raise
-                yield self._error(int(chosen[0]), str(error))
-                return
-            if len(chosen) == 1:
-                assert isinstance(error, EpisodeError)
-                yield error
-                return
-        middle = len(chosen) // 2
-        yield from self._block(reader, chosen[:middle])
-        yield from self._block(reader, chosen[middle:])
-
-    def _error(self, episode: int, why: str, step: int | None = None, path: str | None = None) -> EpisodeError:
-        return EpisodeError(why, source=self.name, episode=episode, step=step, path=path, rule="unreadable")
-
-    def _batch(self, reader: RowsReader, chosen: np.ndarray) -> EpisodeBatch:
-        index = self._index
-        lengths = index.lengths[chosen]
-        starts = np.cumsum(lengths) - lengths
-        count = int(lengths.sum())
-        try:
-            told = reader.read(list(self._runs(chosen)))
-        except Unreadable as cause:
-            place = 0 if cause.row is None else int(np.searchsorted(starts, cause.row, "right")) - 1
-            step = None if cause.row is None else cause.row - int(starts[place])
-            raise self._error(int(chosen[place]), cause.why, step, self._path_of(cause.feature)) from cause
-        self._check_counts(told, chosen, starts)
-        ends = {name: told[name] for name in self._layout.ends}
-        flags, derived = flags_of(ends, starts, count, self._ends)
-        columns: dict[str, Any] = {}
-        for field in self._fields:
-            _put(columns, field.path, self._column(field, told, chosen, starts))
-        if "discount" not in columns and self.spec.discount is not None:
-            columns["discount"] = discounts(flags["is_terminal"], starts)
-        real = real_last_actions(ends, starts, lengths)
-        shared = {REAL_FINAL_ACTION: True} if real.all() else {}
-        return EpisodeBatch(
-            Episode(**columns, **flags, metadata=shared, source=self.name, index=int(chosen[0])),  # type: ignore[arg-type]
-            starts,
-            index=chosen,
-            metadata=None if shared else FactColumns({REAL_FINAL_ACTION: real}, len(real)),
-            derived=derived,
-        )
-
-    def _runs(self, chosen: np.ndarray) -> Iterator[Rows]:
-        """The rows of the data files that some episodes have."""
-        file, low = self._index.file[chosen], self._index.first[chosen]
-        high = low + self._index.lengths[chosen]
-        begins = np.flatnonzero(np.append(True, (np.diff(file) != 0) | (low[1:] != high[:-1])))
-        for first, upto in zip(begins.tolist(), [*begins[1:].tolist(), len(chosen)], strict=True):
-            yield Rows(self._index.files[int(file[first])], int(low[first]), int(high[upto - 1]))
-
-    def _check_counts(self, told: Mapping[str, np.ndarray], chosen: np.ndarray, starts: np.ndarray) -> None:
-        """That the rows are those of the episodes, in order."""
-        lengths = self._index.lengths[chosen]
-        for name in (name for name in _COUNTS if name in told):
-            if name == "episode_index":
-                expected = np.repeat(self._index.numbers[chosen], lengths)
-            else:
-                expected = np.arange(int(lengths.sum())) - np.repeat(starts, lengths)
-            wrong = told[name] != expected
-            if wrong.any():
-                row = int(np.argmax(wrong))
-                place = int(np.searchsorted(starts, row, "right")) - 1
-                raise self._error(
-                    int(chosen[place]),
-                    f"{self._index.files[int(self._index.file[chosen[place]])]}: {name} is {told[name][row]} where "
-                    f"the metadata say {expected[row]}: rows are missing, or are not where the metadata say",
-                    row - int(starts[place]),
-                    name,
-                )
-
-    def _column(
-        self, field: Field, told: Mapping[str, np.ndarray], chosen: np.ndarray, starts: np.ndarray
-    ) -> np.ndarray:
-        if field.feature == TASK and TASK not in self._info.features:
-            assert self._tasks is not None
-            numbers = told["task_index"]
-            unknown = self._tasks.unknown(numbers)
-            if unknown is not None:
-                place = int(np.searchsorted(starts, unknown, "right")) - 1
-                why = f"{tasks_file(self._info)} has no task {numbers[unknown]}"
-                raise self._error(int(chosen[place]), why, unknown - int(starts[place]), "task_index")
-            return self._tasks.of(numbers)
-        if self._info.features[field.feature].is_video:
-            raise self._error(int(chosen[0]), "videos are not read yet", None, nest.path_name(field.path))
-        column = told[field.feature]
-        return column if field.columns is None else column[:, field.columns]
-
-    def _path_of(self, feature: str | None) -> str | None:
-        """What a feature is called in the step."""
-        paths = [nest.path_name(field.path) for field in self._fields if field.feature == feature]
-        return paths[0] if paths else feature
-
-
-def _put(tree: dict[str, Any], path: nest.Path, value: Any) -> None:
-    for name in path[:-1]:
-        tree = tree.setdefault(str(name), {})
-    tree[str(path[-1])] = value
-
-
-def _is_under(path: nest.Path, names: Iterable[str]) -> bool:
-    """Whether a field, or a nest that it is in, is among some names."""
-    name = nest.path_name(path)
-    return any(name == one or name.startswith(f"{one}/") for one in names)
 
 
 def _absent(files: Iterable[Path]) -> list[Path]:
