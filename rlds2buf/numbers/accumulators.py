@@ -25,8 +25,9 @@ __all__ = ["LEAF", "ColumnNumbers", "Columns", "Spool", "moments"]
 LEAF: Final = 4096
 """Rows that are added up together, counted from the first row of the dataset."""
 
-_BLOCK: Final = LEAF * 32
-"""Rows that are looked at together: what is made of them stays in the processor's memory."""
+_BLOCK: Final = LEAF * 16
+"""Rows that are looked at together: what is made of them stays in the processor's memory, and is given back by no
+system call."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ column in a file is read once for each 16 bits at the most.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -24,7 +25,7 @@ _DIGIT = 16
 _FEW = 1 << 16
 """So many values are looked through as they are; of more, histograms are taken."""
 _HELD_BYTES = 1 << 26
-"""Values of one bucket that are copied out, to be looked at again; larger buckets are filtered on each pass."""
+"""Values of one bucket that are copied out, to be looked at again; of more they are filtered on each pass."""
 
 Blocks = Callable[[], Iterable[np.ndarray]]
 """Gives the values of a column ``[n]`` in pieces, as often as it is called."""
@@ -79,13 +80,17 @@ def order_statistics(blocks: Blocks, count: int, ranks: Sequence[int] | np.ndarr
     """
     dtype = next(iter(blocks())).dtype
     width = dtype.itemsize * 8
-
-    def keys() -> Iterator[np.ndarray]:
-        return (_keys(block) for block in blocks())
-
-    found = _select(keys, count, np.asarray(ranks, np.int64), width)
+    found = _select(lambda: map(_keys, blocks()), count, np.asarray(ranks, np.int64), width)
     values = _values(found.astype(f"u{dtype.itemsize}"), dtype)
     return values + values.dtype.type(0) if dtype.kind == "f" else values
+
+
+def _kept(blocks: Blocks, count: int) -> Blocks:
+    """What gives the same, held in memory if it is of few enough values."""
+    if count * 8 > _HELD_BYTES:
+        return blocks
+    held = list(blocks())
+    return lambda: held
 
 
 def _select(keys: Blocks, count: int, ranks: np.ndarray, undecided: int) -> np.ndarray:
@@ -112,7 +117,7 @@ def _select(keys: Blocks, count: int, ranks: np.ndarray, undecided: int) -> np.n
     for bucket in wanted.tolist():
         size = int(histogram[bucket])
         mine = buckets == bucket
-        part = _part(keys, low, digit, bucket, size)
+        part = _kept(functools.partial(_within, keys, low, digit, np.array([bucket])), size)
         found[mine] = _select(part, size, ranks[mine] - (ends[bucket] - size), low)
     return found
 
@@ -124,15 +129,6 @@ def _picked(parts: list[np.ndarray], ranks: np.ndarray) -> np.ndarray:
     return held[ranks].astype(np.uint64)
 
 
-def _part(keys: Blocks, low: int, digit: int, bucket: int, size: int) -> Blocks:
-    """The keys of one bucket, held if they are not too many."""
-    only = np.array([bucket])
-    if size * 8 > _HELD_BYTES:
-        return lambda: _within(keys, low, digit, only)
-    held = list(_within(keys, low, digit, only))
-    return lambda: held
-
-
 def _within(keys: Blocks, low: int, digit: int, buckets: np.ndarray) -> Iterator[np.ndarray]:
     """The keys that lie in some buckets."""
     is_wanted = np.zeros(1 << digit, np.bool_)
@@ -142,12 +138,12 @@ def _within(keys: Blocks, low: int, digit: int, buckets: np.ndarray) -> Iterator
 
 
 def _bucket(keys: np.ndarray, low: int, digit: int) -> np.ndarray:
-    """The bits of each key from `low` on, `digit` of them."""
+    """The bits of each key from `low` on, `digit` of them, as an index."""
     kind = keys.dtype.type
     shifted = keys >> kind(low) if low else keys
     if low + digit < keys.dtype.itemsize * 8:
         shifted = shifted & kind((1 << digit) - 1)
-    return shifted.view(np.int64) if keys.dtype.itemsize == 8 else shifted
+    return shifted.astype(np.intp)
 
 
 def _keys(values: np.ndarray) -> np.ndarray:
