@@ -31,7 +31,7 @@ BLOCK_ROWS = 20
 OUTPUT = "out-v0"
 
 
-def episodes(count: int, seed: int) -> list[Episode]:
+def episodes(count: int, seed: int, *, pictures: bool = False) -> list[Episode]:
     """Of different lengths, with text, odd discounts, metadata of their own, and NaN in some, which are left out."""
     rng = np.random.default_rng(seed)
     made = []
@@ -42,6 +42,7 @@ def episodes(count: int, seed: int) -> list[Episode]:
         last = np.arange(rows) == rows - 1
         reward = rng.normal(size=rows)
         reward[:1] = np.nan if index % 7 == 3 else 0
+        seen = {"top": np.full((rows, 64, 64, 3), index, np.uint8)} if pictures else {}
         made.append(
             Episode(
                 observation=rng.normal(size=(rows, 6)).astype(np.float32),
@@ -50,7 +51,7 @@ def episodes(count: int, seed: int) -> list[Episode]:
                 is_first=np.arange(rows) == 0,
                 is_last=last,
                 is_terminal=last & (index % 2 == 0),
-                extras={"infos": {"words": words, "cost": rng.normal(size=(rows, 2))}},
+                extras={**seen, "infos": {"words": words, "cost": rng.normal(size=(rows, 2))}},
                 metadata={"seed": index, "policy": "expert"},
             )
         )
@@ -71,13 +72,14 @@ class Trials:
         self.folder = folder
         self.rng = random.Random(seed)
         self.source, self.other = str(folder / "source-v0"), str(folder / "other-v0")
-        convert(episodes(25, seed), self.source, to="minari", allow_nonfinite=True)
-        convert(episodes(26, seed), self.other, to="minari", allow_nonfinite=True)
+        for count, path in ((25, self.source), (26, self.other)):
+            convert(episodes(count, seed, pictures=kind == "lerobot"), path, to="minari", allow_nonfinite=True)
         self.outcomes = {"kills": 0, "resumed": 0, "published": 0, "refused": 0, "from the start": 0}
 
     def work(self, folder: Path, **changes: Any) -> None:
         """The conversion; its report goes beside it."""
         options = {"on_invalid": "skip", "to": self.kind, "resume": True, **changes}
+        options |= {"sink_options": {"fps": 10, "codec": "h264"}} if self.kind == "lerobot" else {}
         report = convert(options.pop("source", self.source), str(folder / OUTPUT), **options).to_json()
         for name in ("seconds", "sink", "issues", "notes"):  # the findings are those of the last run
             del report[name]

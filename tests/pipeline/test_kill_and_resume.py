@@ -13,7 +13,7 @@ from tests.data import ROOT
 from tests.pipeline.killed import KILLS
 
 
-@pytest.mark.parametrize("kind", ["buffer", "rlds", "minari", "d4rl"])
+@pytest.mark.parametrize("kind", ["buffer", "rlds", "minari", "d4rl", "lerobot"])
 def test_killed_at_seeded_moments(kind: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.pipeline.killed", kind, str(tmp_path), "6"],

@@ -119,9 +119,14 @@ class Camera:
     is_video: bool = False
 
     @property
+    def is_depth(self) -> bool:
+        """Whether it is a video of depths, which can only be copied."""
+        return self.field.spec.dtype != np.uint8
+
+    @property
     def shape(self) -> tuple[int | None, ...]:
         """Height, width and channels as LeRobot has them."""
-        return (*self.field.spec.shape[:2], 3)
+        return (*self.field.spec.shape[:2], 1 if self.is_depth else 3)
 
 
 @dataclasses.dataclass
@@ -152,15 +157,16 @@ class Plan:
         found += [camera.field for camera in self.cameras]
         return [*found, *self.rows, *([self.task] if self.task is not None else [])]
 
-    def features(self, names: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """As ``info.json`` has them; of a picture whose size varies the shape is what `names` says, or 0.
+    def features(self, names: Mapping[str, Any], sizes: Mapping[str, Sequence[int]]) -> dict[str, dict[str, Any]]:
+        """As ``info.json`` has them.
 
         Args:
             names: what else is known of a feature's numbers: feature to its names.
+            sizes: height and width of the first picture, of those whose size varies.
         """
         found: dict[str, dict[str, Any]] = {}
         for camera in self.cameras:
-            shape = [side or 0 for side in camera.shape]
+            shape = [*sizes.get(camera.name, [side or 0 for side in camera.shape[:2]]), camera.shape[2] or 0]
             found[camera.name] = {"dtype": camera.kind, "shape": shape, "names": ["height", "width", "channels"]}
         for one in self.numbers:
             known = names.get(one.name)
@@ -235,12 +241,12 @@ def _place(plan: Plan, taken: set[str], path: nest.Path, field: FieldSpec, image
         plan.rows.append(OwnField(path, field, ROWS, name, encoded=field.image is not None))
         plan.notes.append(f"{where} is no feature, since {why}: it is kept by row in meta/rlds2buf_rows.parquet")
     elif pixels is not None:
-        fault = _video_fault(pixels) if images == VIDEO else None
+        fault = _video_fault(pixels) if images == VIDEO and not field.is_video else None
         if fault is not None:
             plan.notes.append(f"{where} becomes pictures in the rows, not a video: {fault}")
         kind = IMAGE if images != VIDEO or fault is not None else VIDEO
         is_file = field.image is not None and not field.is_video
-        own = OwnField(path, pixels, name=name, encoded=is_file and kind == IMAGE)
+        own = OwnField(path, pixels, name=name, encoded=is_file and kind == IMAGE and pixels.shape[2] == 3)
         plan.cameras.append(Camera(name, own, kind, is_file, field.is_video))
     elif is_text:
         if field.dtype.kind in "SU":
@@ -296,8 +302,8 @@ def _pixels(field: FieldSpec) -> FieldSpec | None:
     """The pixels of a picture that LeRobot can hold; None if it is none."""
     image = field.image
     if image is not None:
-        fits = not field.shape and len(image.shape) == 3 and image.shape[2] in (1, 3) and image.dtype == np.uint8
-        return image if fits else None
+        fits = not field.shape and len(image.shape) == 3 and image.shape[2] in (1, 3)
+        return image if fits and (image.dtype == np.uint8 or field.is_video) else None
     if field.dtype != np.uint8 or len(field.shape) != 3 or field.shape[2] not in (1, 3):
         return None
     return field if all(side is None or side >= _LEAST_SIDE for side in field.shape[:2]) else None

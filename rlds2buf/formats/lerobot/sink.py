@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from rlds2buf.codecs.arrow.row_groups import BINARY, PICTURE, TEXT, RowColumn, RowGroups
+from rlds2buf.codecs.video.encode import CODECS
 from rlds2buf.core import nest
 from rlds2buf.core.arguments import choice, integer
 from rlds2buf.core.episode_batch import EpisodeBatch
@@ -20,23 +22,29 @@ from rlds2buf.errors import EpisodeError, SinkError, SnapshotCorrupt, SpecMismat
 from rlds2buf.files.partial import PartialFolder, plain_json
 from rlds2buf.formats.lerobot import last_rows
 from rlds2buf.formats.lerobot.episode_notes import metadata_cells, write_episode_notes
-from rlds2buf.formats.lerobot.features import IMAGE, Plan, index_features, plan_of
+from rlds2buf.formats.lerobot.features import IMAGE, VIDEO, Camera, Plan, index_features, plan_of
 from rlds2buf.formats.lerobot.last_rows import LaidOutRows, laid_out
 from rlds2buf.formats.lerobot.meta_files import (
     DATA_BYTES,
     VALUES,
     VERSIONS,
+    VIDEO_BYTES,
+    Footage,
     WrittenEpisodes,
     data_place,
     info_of,
+    video_place,
     write_meta,
 )
 from rlds2buf.formats.lerobot.names import DONE, TRUNCATED
 from rlds2buf.formats.lerobot.own_file import FILE_NAME, ROWS_FILE, OwnFile, json_line
 from rlds2buf.formats.lerobot.own_rows import cells_of
+from rlds2buf.formats.lerobot.picture_cells import JPEG, PNG, cells_of_pictures, pixels_of
+from rlds2buf.formats.lerobot.picture_numbers import numbers_of_pictures, sampled_frames, summary_of_pictures
 from rlds2buf.formats.lerobot.rate import Rate
 from rlds2buf.formats.lerobot.row_files import RowFiles
 from rlds2buf.formats.lerobot.task_texts import TaskTexts, numbers_by_episode
+from rlds2buf.formats.lerobot.videos import CameraVideos, Encoding
 from rlds2buf.formats.lerobot.whole_numbers import WholeNumbers
 from rlds2buf.io.column_spool import ColumnSpool
 from rlds2buf.io.sink import Sink
@@ -55,6 +63,7 @@ _LENGTH, _FILE, _TASKS, _FACTS, _FINAL, _LAST_ROW, _PLACEHOLDER = (
     "last_row",
     "placeholder",
 )
+_SPOOL, _PARTS = "spool", "parts"
 _SORTED: Final = ("episode_index", "index")
 """Columns whose limits each row group tells, so that who wants one episode finds it."""
 _TEXT: Final = FieldSpec((), np.dtype(object))
@@ -85,6 +94,12 @@ class LeRobotDirSink(Sink):
         state: fields whose numbers are joined to observation.state, with commas between; None: one called state or
             proprio.
         final_row: "keep" all rows, or "drop" the last ones, whose action is padding.
+        images: "video", or files in the rows, "png" (lossless) or "jpeg".  Pictures that are files already stay as they
+            are there, and frames of videos are copied, not encoded again, where they are whole runs of a video.
+        codec: of videos: "libsvtav1" (AV1), "h264" (faster) or "hevc"; None: AV1, but what is a video is copied.
+        crf: their quality: the lower, the better and larger.
+        g: frames from keyframe to keyframe.
+        preset: of the encoder; None: 12 for AV1, else its own.
         robot_type: what info.json says of the robot; None: what the source knows.
 
     Raises:
@@ -106,12 +121,20 @@ class LeRobotDirSink(Sink):
         task_text: str | None = None,
         state: str | Sequence[str] | None = None,
         final_row: str = "keep",
+        images: str = "video",
+        codec: str | None = None,
+        crf: int = 30,
+        g: int = 2,
+        preset: str | int | None = None,
         robot_type: str | None = None,
     ) -> None:
         self.name = str(path)
         version = str(version).removeprefix("v")
         choice("version", version, tuple(VERSIONS))
         choice("final_row", final_row, last_rows.CHOICES)
+        choice("images", images, (VIDEO, PNG, JPEG))
+        if codec is not None:
+            choice("codec", codec, tuple(CODECS))
         if task is not None and task_text is not None:
             raise ValueError("give task or task_text, not both")
         self._version = VERSIONS[version]
@@ -122,12 +145,21 @@ class LeRobotDirSink(Sink):
             "task_text": task_text,
             "state": [] if state is None else state.split(",") if isinstance(state, str) else list(state),
             "final_row": final_row,
+            "images": images,
+            "codec": codec,
+            "crf": integer("crf", crf, 0),
+            "g": integer("g", g, 1),
+            "preset": preset,
             "robot_type": robot_type,
         }
+        self.takes_video_frames = images == VIDEO
+        self.takes_encoded_images = images != VIDEO
+        self._encoding = Encoding(codec, crf, g, preset)
         self._overwrite, self._resume = overwrite, resume
         self._part: PartialFolder | None = None
         self._spool: ColumnSpool | None = None
         self._files: list[RowFiles] = []
+        self._videos: list[CameraVideos] = []
         self._losses: dict[str, str] = {}
 
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
@@ -143,7 +175,8 @@ class LeRobotDirSink(Sink):
         self._spec, self._provenance = spec, plain_json(provenance)
         facts = self._provenance.get("dataset")
         self._facts: dict[str, Any] = facts if isinstance(facts, dict) else {}
-        self._plan: Plan = plan_of(spec, state=self._options["state"], task=self._options["task"])
+        images = VIDEO if self._options["images"] == VIDEO else IMAGE
+        self._plan: Plan = plan_of(spec, state=self._options["state"], task=self._options["task"], images=images)
         self._rate = Rate(spec, self._options["fps"], self._facts.get("fps"))
         self._losses = dict(self._plan.lost)
         self._episodes = self._rows = 0
@@ -197,9 +230,14 @@ class LeRobotDirSink(Sink):
     def checkpoint(self, progress: Mapping[str, Any]) -> None:
         """Sync the files and note how far they are."""
         assert self._part is not None and self._spool is not None, "checkpoint before open"
+        for videos in self._videos:
+            videos.drain()
+        self._place_frames()
         self._part.write_journal(
             {
                 "progress": dict(progress),
+                "videos": [videos.checkpoint() for videos in self._videos],
+                "sizes": self._sizes,
                 "files": [files.checkpoint() for files in self._files],
                 "episodes": self._spool.sync(),
                 "tasks": [text.decode() for text in self._tasks.texts],
@@ -208,6 +246,8 @@ class LeRobotDirSink(Sink):
                 "lost": self._losses,
             }
         )
+        for videos in self._videos:
+            videos.forget()
 
     def lost(self) -> Mapping[str, str]:
         """Fields and metadata that are not in the folder, or not as they were."""
@@ -224,15 +264,20 @@ class LeRobotDirSink(Sink):
         folder = self._part.folder
         for files in self._files:
             files.finish()
+        for videos in self._videos:
+            videos.finish()
+        self._place_frames()
         self._spool.finish()
         self._write_meta(folder)
         self._numbers.close()
         self._spool.close()
-        self._part.fresh("spool")
         self.notes = (*self._plan.notes, *self._said())
+        self._part.forget_journal()
+        for name in (_SPOOL, _PARTS):
+            self._part.fresh(name)
         self._part.publish()
         self._part = self._spool = None
-        self._files = []
+        self._files, self._videos = [], []
 
     def abort(self) -> None:
         """Remove the part folder, or with `resume` leave it for another run to resume."""
@@ -241,10 +286,12 @@ class LeRobotDirSink(Sink):
             return
         for files in self._files:
             files.abandon()
+        for videos in self._videos:
+            videos.abandon()
         if self._spool is not None:
             self._spool.close()
         self._numbers.close()
-        self._files, self._spool = [], None
+        self._files, self._videos, self._spool = [], [], None
         part.close(keep=self._resume)
 
     def _begin(self, part: PartialFolder) -> None:
@@ -262,9 +309,17 @@ class LeRobotDirSink(Sink):
         }
         for name, field in self._number_fields.items():
             fields[f"stats/{name}"] = FieldSpec((len(VALUES), *(field.shape or (1,))), np.dtype(np.float64))
+        for camera in self._plan.cameras:
+            fields[f"stats/{camera.name}"] = FieldSpec((len(VALUES), 3, 1, 1), np.dtype(np.float64))
+            fields[f"counted/{camera.name}"] = FieldSpec((), np.dtype(np.int64))
+            if camera.kind == VIDEO:
+                fields[f"frames/{camera.name}"] = FieldSpec((3,), np.dtype(np.int64))
+        cameras = [camera for camera in self._plan.cameras if camera.kind == VIDEO]
         try:
             reached = None if journal is None else journal["episodes"]
             files = [None, None] if journal is None else journal["files"]
+            videos = [None] * len(cameras) if journal is None else journal["videos"]
+            self._sizes: dict[str, list[int]] = {} if journal is None else dict(journal["sizes"])
             self._tasks = TaskTexts(text.encode() for text in ([] if journal is None else journal["tasks"]))
             if journal is not None:
                 self._episodes, self._rows = map(int, journal["reached"])
@@ -273,10 +328,14 @@ class LeRobotDirSink(Sink):
         except (LookupError, TypeError, ValueError, AttributeError) as cause:
             raise SnapshotCorrupt(f"{self.name}: the journal is not one of this conversion ({cause!r})") from cause
         self._numbers = WholeNumbers(self._number_fields, part.folder, complete=journal is None)
-        self._spool = ColumnSpool(part.folder / "spool", fields, reached)
+        self._spool = ColumnSpool(part.folder / _SPOOL, fields, reached)
         self._files = [self._data_files(part.folder, files[0])]
         if self._plan.rows:
             self._files.append(self._own_rows(part.folder, files[-1]))
+        self._videos = [
+            self._camera_videos(part.folder, camera, i, at)
+            for i, (camera, at) in enumerate(zip(cameras, videos, strict=True))
+        ]
 
     def _numbers_of_features(self) -> dict[str, FieldSpec]:
         """Shape and dtype of a row of every feature of numbers, in the order of the columns."""
@@ -306,6 +365,18 @@ class LeRobotDirSink(Sink):
         groups = RowGroups([RowColumn(field.name, BINARY) for field in self._plan.rows])
         return RowFiles(lambda number: folder / ROWS_FILE, groups, _limits, reached=reached)
 
+    def _camera_videos(
+        self, folder: Path, camera: Camera, number: int, reached: Mapping[str, Any] | None
+    ) -> CameraVideos:
+        return CameraVideos(
+            camera,
+            lambda video: folder / video_place(self._version, camera.name, video),
+            folder / _PARTS / f"{number:02d}",
+            self._encoding,
+            most_bytes=0 if self._version == "v2.1" else VIDEO_BYTES,
+            reached=reached,
+        )
+
     def _take(self, batch: EpisodeBatch) -> int:
         """Write episodes.
 
@@ -317,6 +388,11 @@ class LeRobotDirSink(Sink):
         own = {field.name: cells_of(laid.columns[field.path], field) for field in self._plan.rows}
         texts = [text.field.path for text in self._plan.texts]
         _check_texts(laid, [*texts, *([self._plan.task.path] if self._plan.task else [])])
+        pictures = self._pictures(laid)
+        for camera in self._plan.cameras:
+            if camera.kind == IMAGE:
+                column = laid.columns[camera.field.path]
+                columns[camera.name] = cells_of_pictures(column, camera, self._options["images"])
         tasks = self._task_numbers(laid)
         columns["task_index"] = tasks
         count = len(batch)
@@ -342,10 +418,46 @@ class LeRobotDirSink(Sink):
             found = statistics_by_episode(columns[name], starts)
             stacked = np.stack([found[key].astype(np.float64) for key in VALUES], axis=1)
             rows[f"stats/{name}"] = stacked.reshape(count, len(VALUES), *(field.shape or (1,)))
-        self._spool.append(rows)
+        self._spool.append({**rows, **pictures})
+        self._append_frames(laid)
         self._episodes += count
         self._rows += int(laid.edges[-1])
         return int(laid.edges[-1])
+
+    def _pictures(self, laid: LaidOutRows) -> dict[str, np.ndarray]:
+        """What is counted of the pictures of each episode, by camera."""
+        found: dict[str, np.ndarray] = {}
+        spans = list(itertools.pairwise(laid.edges.tolist()))
+        for camera in self._plan.cameras:
+            column = laid.columns[camera.field.path]
+            values, counts = [], []
+            for start, stop in spans:
+                # Of videos that are copied nothing else is decoded.
+                frames = np.array([(stop - start) // 2]) if camera.is_video else sampled_frames(stop - start)
+                pixels = pixels_of(column, camera, start + frames)
+                if camera.name not in self._sizes:
+                    self._sizes[camera.name] = list(pixels[0].shape[:2])
+                values.append(numbers_of_pictures(pixels))
+                counts.append(len(frames))
+            found[f"stats/{camera.name}"] = np.stack(values)
+            found[f"counted/{camera.name}"] = np.array(counts, np.int64)
+        return found
+
+    def _append_frames(self, laid: LaidOutRows) -> None:
+        """The frames of each episode into the videos of each camera."""
+        assert self._rate.fps is not None
+        for start, stop in itertools.pairwise(laid.edges.tolist()):
+            for videos in self._videos:
+                videos.append(laid.columns[videos.camera.field.path][start:stop], self._rate.fps)
+        self._place_frames()
+
+    def _place_frames(self) -> None:
+        """Note where the frames of episodes came to be."""
+        assert self._spool is not None
+        for videos in self._videos:
+            placed, videos.placed = videos.placed, []
+            if placed:
+                self._spool.append({f"frames/{videos.camera.name}": np.array(placed, np.int64)})
 
     def _laid_out(self, batch: EpisodeBatch) -> LaidOutRows:
         if self._options["final_row"] == "drop" and (batch.lengths == 1).any():
@@ -407,15 +519,32 @@ class LeRobotDirSink(Sink):
         def statistics(name: str) -> Callable[[int, int], tuple[np.ndarray, np.ndarray]]:
             return lambda start, stop: (spooled[f"stats/{name}"].read(start, stop), lengths[start:stop])
 
+        def pictures(name: str) -> Callable[[int, int], tuple[np.ndarray, np.ndarray]]:
+            return lambda start, stop: (
+                spooled[f"stats/{name}"].read(start, stop),
+                spooled[f"counted/{name}"].read(start, stop),
+            )
+
+        cameras = [camera.name for camera in self._plan.cameras]
+        footage = {}
+        for videos in self._videos:
+            file, first, count = column(f"frames/{videos.camera.name}").T
+            footage[videos.camera.name] = Footage(file, first / self._rate.fps, (first + count) / self._rate.fps)
         paths = (folder / data_place(self._version, number) for number in range(int(data_file.max(initial=-1)) + 1))
         episodes = WrittenEpisodes(
             lengths=lengths,
             data_file=data_file,
             task_texts=[text.decode() for text in self._tasks.texts],
             tasks=tasks,
-            footage={},
-            statistics={name: statistics(name) for name in self._number_fields},
-            summary=self._numbers.summary(paths),
+            footage=footage,
+            statistics={
+                **{name: statistics(name) for name in self._number_fields},
+                **{name: pictures(name) for name in cameras},
+            },
+            summary={
+                **self._numbers.summary(paths),
+                **{name: summary_of_pictures(*pictures(name)(0, self._episodes)) for name in cameras},
+            },
         )
         robot_type = self._options["robot_type"] or self._facts.get("robot_type")
         info = info_of(self._version, self._features(), episodes, self._rate.fps, robot_type)
@@ -432,13 +561,19 @@ class LeRobotDirSink(Sink):
         """As ``info.json`` has them."""
         names = self._facts.get("names")
         flags = {name: {"dtype": "bool", "shape": [1], "names": None} for name in (DONE, TRUNCATED)}
-        return {**self._plan.features(names if isinstance(names, dict) else {}), **flags, **index_features()}
+        features = {**self._plan.features(names if isinstance(names, dict) else {}, self._sizes), **flags}
+        if self._episodes:
+            for videos in self._videos:
+                features[videos.camera.name]["info"] = videos.info()
+        return {**features, **index_features()}
 
     def _said(self) -> Iterator[str]:
         """What is known only at the end."""
         if self._plan.task is None:
             said = "-T task_text=TEXT says it otherwise" if self._options["task_text"] is None else "as was said"
             yield f"no text field is a task: that of all episodes is {self._task_text!r}, {said}"
+        for videos in self._videos:
+            yield from videos.said()
 
 
 def _limits(episode: int, row: int, lengths: np.ndarray) -> dict[str, np.ndarray]:
