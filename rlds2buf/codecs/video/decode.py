@@ -217,5 +217,6 @@ class _OpenVideo:
         self._path = ""
         self._container, self._stream = self._files.enter_context(open_video(path))
         self._stream.codec_context.thread_count = self._codec_threads
-        self._stream.codec_context.thread_type = "AUTO"
+        # Not by frames: FFmpeg's threads for frames of HEVC wait for each other for ever in some damaged files.
+        self._stream.codec_context.thread_type = "SLICE"
         self._path = path

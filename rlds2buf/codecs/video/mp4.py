@@ -19,6 +19,8 @@ __all__ = ["Mp4Track", "read_mp4"]
 
 _MOST_BYTES: Final = 1 << 30
 """Of all tables: some 30 million frames."""
+_MOST_ALIKE: Final = 1 << 24
+"""Frames of one size, whose table takes no room in the file."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,7 +176,9 @@ def _table(content: bytes, columns: int, dtype: str = ">u4") -> np.ndarray:
 def _sizes(content: bytes) -> np.ndarray:
     (same, count) = struct.unpack_from(">II", content, 4)
     if same:
-        return np.full(min(count, _MOST_BYTES >> 3), same, np.int64)
+        if count > _MOST_ALIKE:
+            raise _Unusual
+        return np.full(count, same, np.int64)
     return np.frombuffer(content, ">u4", count, 12).astype(np.int64)
 
 
@@ -205,10 +209,13 @@ def _offsets(tables: dict[bytes, bytes], sizes: np.ndarray) -> np.ndarray:
     rows = _table(tables[b"stsc"], 3)
     if not len(sizes):
         return np.empty(0, np.int64)
+    first_chunks = rows[:, 0]
     if (rows[:, 2] != 1).any():  # several descriptions of codecs
         raise _Unusual
-    per_chunk = np.repeat(rows[:, 1], np.diff(rows[:, 0], append=len(chunks) + 1))
-    if len(per_chunk) != len(chunks) or per_chunk.sum() != len(sizes):
+    if first_chunks[0] != 1 or first_chunks[-1] > len(chunks) or (np.diff(first_chunks) < 1).any():
+        raise _Unusual
+    per_chunk = np.repeat(rows[:, 1], np.diff(first_chunks, append=len(chunks) + 1))
+    if per_chunk.sum() != len(sizes):
         raise _Unusual
     before = np.cumsum(sizes) - sizes
     firsts = np.cumsum(per_chunk) - per_chunk

@@ -62,7 +62,7 @@ def open_video(path: str) -> Iterator[tuple[Any, Any]]:
     """
     av = load_av()
     size_of_video(path)
-    with translated(path), av.open(path) as container:
+    with translated(path), av.open(path, metadata_errors="replace") as container:
         if not container.streams.video:
             raise SourceFormatError(f"{path}: there is no video in it, only {_kinds(container)}")
         stream = container.streams.video[0]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rlds2buf.codecs.video.copying import why_not_copyable
 from rlds2buf.codecs.video.decode import decode_into
 from rlds2buf.codecs.video.frame_names import FrameRun, frame_names, runs
 from rlds2buf.codecs.video.probe import probe
@@ -175,6 +176,36 @@ class TestErrors:
         path.write_bytes(content)
         with pytest.raises(SourceFormatError, match=r"a\.mp4.* damaged"):
             decode_into(out, [FrameRun(str(path), 0, 30)])
+
+    @pytest.mark.parametrize("kind", ["av1", "h264_b", "hevc", "mpeg4"])
+    @pytest.mark.parametrize("where", ["tables", "packets"])
+    def test_whatever_is_damaged_it_decodes_or_says_so(
+        self, kind: str, where: str, tmp_path: Path, out: np.ndarray
+    ) -> None:
+        """Files of which a few bytes are wrong; some once made FFmpeg's threads wait for each other for ever."""
+        whole = write(tmp_path / "a.mp4", moving(14), kind).read_bytes()
+        tables = whole.index(b"moov")
+        begin, end = (tables, len(whole)) if where == "tables" else (whole.index(b"mdat") + 4, tables - 4)
+        rng = np.random.default_rng(0)
+        damaged = 0
+        for i in range(100):
+            content = bytearray(whole)
+            for at in rng.integers(begin, end, 4):
+                content[at] = rng.integers(256)
+            path = tmp_path / f"{i}.mp4"
+            path.write_bytes(content)
+            try:
+                why_not_copyable(FrameRun(str(path), 0, 5))
+                decode_into(out, [FrameRun(str(path), 0, 14)], threads=2)
+            except SourceFormatError as error:
+                damaged += 1
+                assert str(path) in str(error)
+        assert damaged > 5
+
+    def test_names_inside_that_are_no_text(self, path: Path, out: np.ndarray) -> None:
+        path.write_bytes(path.read_bytes().replace(b"VideoHandler", b"Vid\xeeoHandler"))
+        decode_into(out, [FrameRun(str(path), 0, 20)])
+        assert probe(path).frames == 20 and out[19].any()
 
     def test_the_first_of_several_errors_counts(self, tmp_path: Path, out: np.ndarray) -> None:
         paths = [write(tmp_path / f"{i}.mp4", moving(3, height=64 + 2 * i)) for i in range(6)]

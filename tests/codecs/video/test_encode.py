@@ -138,12 +138,14 @@ def test_the_array_may_be_changed_at_once(pix_fmt: str, channels: int, tmp_path:
     assert (tmp_path / "a.mp4").read_bytes() == (tmp_path / "b.mp4").read_bytes()
 
 
-def test_strided_and_single_frames(tmp_path: Path) -> None:
+def test_strided_read_only_and_single_frames(tmp_path: Path) -> None:
     frames = moving(8)
+    frames.flags.writeable = False
     encode(tmp_path / "a.mp4", frames[::2, ::-1, :, ::-1], codec="h264")
     encode(tmp_path / "b.mp4", frames[::2, ::-1, :, ::-1].copy(), codec="h264")
     assert (tmp_path / "a.mp4").read_bytes() == (tmp_path / "b.mp4").read_bytes()
     assert encode(tmp_path / "c.mp4", frames[:1]).frames == 1
+    assert encode(tmp_path / "d.mp4", frames[..., :1]).frames == 8
 
 
 def test_end_does_not_wait(tmp_path: Path) -> None:
