@@ -13,6 +13,7 @@ from rlds2buf.formats.aloha import format as aloha
 from rlds2buf.formats.buffer import format as buffer
 from rlds2buf.formats.d3rlpy import format as d3rlpy
 from rlds2buf.formats.d4rl import format as d4rl
+from rlds2buf.formats.dreamer import format as dreamer
 from rlds2buf.formats.imitation import format as imitation
 from rlds2buf.formats.lerobot import format as lerobot
 from rlds2buf.formats.maniskill import format as maniskill
@@ -73,6 +74,7 @@ _ROOMS: Final = (
     reverb,
     aloha,
     maniskill,
+    dreamer,
     zarr,
     ogbench,
     imitation,

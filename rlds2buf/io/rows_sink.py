@@ -106,7 +106,8 @@ class RowsSink(SpooledSink):
         found: tuple[int, SpecMismatch] | None = None
         for path in self.paths.values():
             column = _column(batch, path)
-            texts = column.reshape(-1).tolist() if column.dtype == object else []
+            is_text = isinstance(column, np.ndarray) and column.dtype == object
+            texts = column.reshape(-1).tolist() if is_text else []
             bad = next((i for i, text in enumerate(texts) if text.endswith(b"\0")), None)
             if bad is None:
                 continue
@@ -121,7 +122,7 @@ class RowsSink(SpooledSink):
         return found
 
     def take(self, batch: EpisodeBatch) -> None:
-        self._notice(batch)
+        self.notice(batch)
         kept = np.ones(batch.num_steps, np.bool_)
         if not self.options.get("final_rows", True):
             kept[batch.ends] = False
@@ -131,7 +132,7 @@ class RowsSink(SpooledSink):
         if not lengths.all():
             self.left_out += int((lengths == 0).sum())
             self._losses["episodes"] = f"{self.left_out} have no row but a final one: left out"
-        columns = {name: _column(batch, path) for name, path in self.paths.items()}
+        columns = self.columns_of(batch)
         for name, path in self.paths.items():
             if path == ("action",):
                 self.padded += int((kept[batch.ends] & ~_any(columns[name][batch.ends])).sum())
@@ -140,6 +141,10 @@ class RowsSink(SpooledSink):
         whole = bool(kept.all())
         rows = {name: column if whole else column[kept] for name, column in columns.items()}
         self.append({**rows, LENGTHS: lengths[lengths > 0]})
+
+    def columns_of(self, batch: EpisodeBatch) -> dict[str, np.ndarray]:
+        """The columns of all its rows, by the names of their arrays."""
+        return {name: _column(batch, path) for name, path in self.paths.items()}
 
     def lengths(self, spool: ColumnSpool) -> np.ndarray:
         """``[E] int64``: the rows of each episode that was spooled."""
@@ -152,7 +157,7 @@ class RowsSink(SpooledSink):
     def restore(self, state: Mapping[str, Any]) -> None:
         self.left_out, self.padded = int(state["left_out"]), int(state["padded"])
 
-    def _notice(self, batch: EpisodeBatch) -> None:
+    def notice(self, batch: EpisodeBatch) -> None:
         """Note what the format has no place for."""
         rows, ends = batch.rows, batch.ends
         if rows.discount is not None and not _is_ones(rows.discount):

@@ -58,6 +58,8 @@ def open_source(
     a Diffusion Policy or UMI Zarr group, ``.zarr.zip``   ``zarr``               ``ZarrSource``
     ALOHA's or ACT's HDF5, a file or a folder of them     ``aloha``              ``AlohaSource``
     a ManiSkill ``.h5``, its ``.json`` beside it          ``maniskill``          ``ManiSkillSource``
+    Dreamer's episodes, ``.npz`` files                    ``dreamer``            ``DreamerSource``
+    V-D4RL's HDF5, a file or a folder of them             ``v-d4rl``             ``VD4rlSource``
     an imitation rollout file, ``.npz``                   ``imitation``          ``ImitationSource``
     a Stable-Baselines 2 expert file, ``.npz``            ``sb2``                ``Sb2Source``
     an OGBench ``.npz``                                   ``ogbench``            ``OgbenchSource``
