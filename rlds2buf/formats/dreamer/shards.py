@@ -105,7 +105,7 @@ class VD4rlSource(Source):
         firsts = np.flatnonzero(kinds == _FIRST)
         if count and (not len(firsts) or firsts[0]):
             raise SourceFormatError(f"{file.path}: `step_type`, row 0: no episode begins there (0), it is {kinds[0]}")
-        shapes = {
+        shapes: dict[str, Any] = {
             name: FieldSpec(() if name in ("reward", "discount") else held[name].shape[1:], native_dtype(held[name]))
             for name in _FIELDS
         }
