@@ -61,10 +61,25 @@ jump                    warning   between two rows the observation changes as   
                                   at a reset
 no-reset                warning   it starts within an ordinary step of where      -
                                   the previous, truncated one ended
+video-frames            error     a video has fewer frames than its episodes have   leaves out what is not proven
+                                  rows
+video-overlap           error     two episodes claim the same frames of a video     counts the frames, where they
+                                                                                    are as many as the rows
+video-timestamps        error     no frame of the video is at a row's time          -
 absent-files            warning   files that the metadata list are not there,     -
                                   and nothing that is read needs them
 unused-files            warning   files that look like part of the dataset, and   -
                                   that the metadata do not list
+unused-frames           warning   frames of a video that belong to no row           -
+wrong-counts            warning   a count in the metadata is not that of the data   -
+wrong-index             warning   where the metadata say that an episode's rows     -
+                                  or frames are is not where they are read
+wrong-info              warning   a video is not what the metadata say: codec,      -
+                                  size, rate
+wrong-stats             warning   statistics that are not those of the rows         -
+wrong-tasks             warning   tasks out of order, or other ones than the rows   -
+                                  have
+uneven-timestamps       warning   rows that are not at their number / fps           -
 ======================  ========  ==============================================  ===========================
 """
 
@@ -149,11 +164,21 @@ RULES: Final[dict[str, Rule]] = {
         Rule("zero-final-observation", WARNING),
         Rule("jump", WARNING),
         Rule("no-reset", WARNING),
+        Rule("video-frames", ERROR, of_files=True),
+        Rule("video-overlap", ERROR, of_files=True),
+        Rule("video-timestamps", ERROR, of_files=True),
         Rule("absent-files", WARNING, of_files=True),
         Rule("unused-files", WARNING, of_files=True),
+        Rule("unused-frames", WARNING, of_files=True),
+        Rule("wrong-counts", WARNING, of_files=True),
+        Rule("wrong-index", WARNING, of_files=True),
+        Rule("wrong-info", WARNING, of_files=True),
+        Rule("wrong-stats", WARNING, of_files=True),
+        Rule("wrong-tasks", WARNING, of_files=True),
+        Rule("uneven-timestamps", WARNING, of_files=True),
     )
 }
-"""Every rule by id, errors first, in the order in which they are looked for."""
+"""Every rule by id, errors first, in the order in which they are looked for; those of files at the end."""
 
 
 NOT_IN_SPEC = "the field is not in the spec"

@@ -62,7 +62,7 @@ def _ways(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...
     type=click.Choice(["raise", "skip", "repair"]),
     default="raise",
     show_default=True,
-    help="What to do with invalid episodes: stop, leave them out, or mend their flags.",
+    help="What to do with invalid episodes: stop, leave them out, or mend their flags (and damaged LeRobot sets).",
 )
 @click.option(
     "--final-transition",
@@ -126,6 +126,7 @@ def command(
         sink = open_sink(target, to=to, overwrite=overwrite, resume=resume, **to_option)
     except (TypeError, ValueError) as cause:
         raise click.UsageError(str(cause)) from cause
+    how = {**how, "repair": choices["on_invalid"] == "repair"}
     with open_source(source, how) as opened, _told_how_to_go_on(is_resumable(to), resume):
         report = convert(opened, sink, progress=True, **choices)
     if as_json:

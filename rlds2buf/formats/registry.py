@@ -90,7 +90,7 @@ USUAL_TARGET: Final = BUILT_IN[0]
 
 _NAMED: Final = {entry.name: entry for entry in BUILT_IN}
 _MOST_HINTS: Final = 3
-_PASSED_ON: Final = ("split", "budget", "optional")
+_PASSED_ON: Final = ("split", "budget", "optional", "repair")
 """Arguments of sources that come from those of ``open_source``."""
 
 

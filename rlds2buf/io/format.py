@@ -45,7 +45,8 @@ class Format:
         takes: further arguments of the source that are given to it and are no options: ``"budget"``, the limits of a
             record (:class:`~rlds2buf.core.budget.Budget`); ``"columns"``, what a user gives as ``map``;
             ``"reward_shift"``, where the source does that itself; ``"optional"``, which of observation and action
-            are not wanted and may be missing.
+            are not wanted and may be missing; ``"repair"``, to read what the data prove where files or metadata are
+            damaged.
         suffixes: of its files' names, where these mean this format and no other.
         target_suffixes: of the names of targets that mean it.
         over: names of formats that it is a special form of: what fits both is this one.

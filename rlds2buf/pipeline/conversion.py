@@ -200,7 +200,8 @@ def convert(
             ``"raise"`` stops, ``"skip"`` leaves it out, ``"repair"`` mends its flags from the
             record's own borders, and leaves it out if errors remain.  All is counted.  What is wrong with the
             dataset's files or metadata as a whole is among the report's warnings, or stops the conversion where
-            what is read could not be trusted.
+            what is read could not be trusted; ``"repair"`` opens a path as :func:`rlds2buf.open_source` does with
+            ``repair=True``.
         final_transition: ``"keep"`` where the last row's action and reward are real, not padding
             (:func:`rlds2buf.check.repair.keep_final_transition`).
         allow_nonfinite: accept NaN and infinity.
@@ -252,7 +253,8 @@ def convert(
     _check_names(options)
     with contextlib.ExitStack() as stack:
         if not isinstance(source, Source):
-            source = stack.enter_context(open_source(source, split=split, format=format, **options))
+            repair = on_invalid == "repair"
+            source = stack.enter_context(open_source(source, split=split, format=format, repair=repair, **options))
         elif split is not None or format is not None or options:
             given = [*(["split"] if split is not None else []), *(["format"] if format is not None else []), *options]
             raise ValueError(f"{', '.join(given)}: for opening a path, not for an opened source")

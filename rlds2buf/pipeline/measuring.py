@@ -295,7 +295,7 @@ def _pixels(frames: np.ndarray, field: FieldSpec, source: str, episode: int, pat
             decoded = decode_frames(frames.tolist(), StoredImage(shape, np.dtype(np.uint8)))
         except ValueError as cause:
             name = nest.path_name(path)
-            raise EpisodeError(str(cause), source=source, episode=episode, path=name, rule="image") from cause
+            raise EpisodeError(str(cause), source=source, episode=episode, path=name, rule="unreadable") from cause
         for frame in decoded:
             yield frame[None]
     elif frames.dtype == object:

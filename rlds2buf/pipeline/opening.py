@@ -40,6 +40,7 @@ def open_source(
     format: str | None = None,
     max_bytes: int | None = None,
     max_objects: int | None = None,
+    repair: bool = False,
     **options: Any,
 ) -> Source:
     """Open a dataset; the format is told by looking at what is there.
@@ -87,6 +88,8 @@ def open_source(
         max_bytes, max_objects: what one record (an episode), or one thing in it, may take in memory
             beyond its bytes in the file, and how many things it may be made of: 1 GiB and 1,000,000
             unless given.  A dataset as a whole may be of any size.
+        repair: where files or metadata are damaged, read what the data themselves prove, and say what that is; of
+            formats that can do that (LeRobot).  Nothing on the disk is changed.
         options: for the format's source, its docstring lists them; and for every format what
             :class:`~rlds2buf.transform.transformation.Transformation` does:
             ``map``, ``drop``, ``float32``, ``cast`` (which field goes where, as which type),
@@ -108,13 +111,21 @@ def open_source(
     """
     if isinstance(uri, Source):
         changes = {name: options.pop(name) for name in OPTIONS if name in options}
-        if any(given is not None for given in (split, format, max_bytes, max_objects)) or options:
+        if any(given is not None for given in (split, format, max_bytes, max_objects)) or repair or options:
             raise ValueError("the source is open already; split, format, limits and options are for opening one")
         return _transformed(uri, changes)
+    limits = {"max_bytes": max_bytes, "max_objects": max_objects}
     if _is_paths(uri):
-        limits = {"max_bytes": max_bytes, "max_objects": max_objects}
-        return _one_after_another(uri, format, {"split": split, **limits, **options})
-    recipe = {"split": split, "format": format, "max_bytes": max_bytes, "max_objects": max_objects, **options}
+        return _one_after_another(uri, format, {"split": split, "repair": repair, **limits, **options})
+    mending = {"repair": True} if repair else {}
+    recipe = {
+        "split": split,
+        "format": format,
+        "max_bytes": max_bytes,
+        "max_objects": max_objects,
+        **mending,
+        **options,
+    }
     entry, target = _choose(uri, format)
     if split is not None:
         if not entry.has_splits:
@@ -124,10 +135,8 @@ def open_source(
     changes = _changes(entry, options)
     absent = _may_be_absent(entry, changes)
     _check_options(entry, cls, options)
-    limits = {"max_bytes": max_bytes, "max_objects": max_objects}
     budget = Budget(**{name: limit for name, limit in limits.items() if limit is not None})
-    if "budget" in entry.takes:
-        options["budget"] = budget
+    options |= {name: given for name, given in {"budget": budget, **mending}.items() if name in entry.takes}
     source = _made(cls, target, {**options, **({"optional": absent} if absent else {})})
     try:
         if absent:
@@ -160,6 +169,7 @@ def open_mixture(
     source_column: bool = True,
     split: str | None = None,
     format: str | None = None,
+    repair: bool = False,
     **options: Any,
 ) -> MixtureSource:
     """Open several datasets as one.
@@ -168,7 +178,7 @@ def open_mixture(
         sources: Sources, or whatever :func:`rlds2buf.open_source` takes.
         weights, seed, names, stop, source_column: see :class:`~rlds2buf.pipeline.mixture.MixtureSource`.  The seed
             is also that of ``sample`` and ``val_fraction``.
-        split, format, options: for :func:`rlds2buf.open_source`, for each of them.  What differs from
+        split, format, repair, options: for :func:`rlds2buf.open_source`, for each of them.  What differs from
             one dataset to the next is given by opening them first.
 
     Raises:
@@ -192,7 +202,7 @@ def open_mixture(
             if isinstance(given, Source):
                 source = open_source(given, **options)
             else:
-                source = open_source(given, split=split, format=format, **options)
+                source = open_source(given, split=split, format=format, repair=repair, **options)
             opened.append(stack.enter_context(source))
         mixture = MixtureSource(opened, weights=weights, seed=seed, names=names, stop=stop, source_column=source_column)
         stack.pop_all()

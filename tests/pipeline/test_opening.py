@@ -162,7 +162,7 @@ class TestUsage:
                 cls = registry.source_class(entry)
                 assert isinstance(cls, type) and issubclass(cls, Source) and cls.format == entry.name
                 taken = set(inspect.signature(cls).parameters)
-                passed = {"budget", "columns", "optional", "reward_shift"}
+                passed = {"budget", "columns", "optional", "repair", "reward_shift"}
                 assert taken & passed == set(entry.takes) and ("split" in taken) == entry.has_splits
             if entry.sink is not None:
                 assert issubclass(registry.sink_class(entry), Sink)
@@ -350,7 +350,7 @@ def test_datasets_at_different_depths_are_listed(tmp_path: Path) -> None:
 def test_files_inside_of_a_dataset_that_is_not_known_are_not_proposed(tmp_path: Path) -> None:
     (tmp_path / "set/meta").mkdir(parents=True)
     (tmp_path / "set/meta/tasks.jsonl").write_text("{}\n")
-    (tmp_path / "set/meta/info.json").write_text("{}\n")
+    (tmp_path / "set/meta/about.json").write_text("{}\n")
     with pytest.raises(SourceFormatError, match="not a recognised dataset: found a folder containing meta; closest:"):
         open_source(tmp_path / "set")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rlds2buf.codecs.arrow.lost_footer import WithFooter
 from rlds2buf.codecs.arrow.tables import arrow_errors, import_pyarrow
 from rlds2buf.core.spec import FieldSpec
 
@@ -32,8 +33,13 @@ class Unfit(Exception):
 
 
 @contextlib.contextmanager
-def open_parquet(file: Path) -> Iterator[Any]:
+def open_parquet(file: Path, footer: bytes | None = None) -> Iterator[Any]:
     """An open ``pyarrow.parquet.ParquetFile``; what pyarrow raises about it in the block is translated.
+
+    Args:
+        file: where it is.
+        footer: what it is to be read with, if it has none
+            (:func:`~rlds2buf.codecs.arrow.lost_footer.recovered_footer`).
 
     Raises:
         SourceNotFound, SourceFormatError, SourceError: it is not there, is damaged, or can't be opened.
@@ -42,9 +48,11 @@ def open_parquet(file: Path) -> Iterator[Any]:
     import_pyarrow(f"{file}: Parquet")
     from pyarrow.parquet import ParquetFile
 
-    # Without both options a whole row group is read before its first rows are given.
-    with arrow_errors(file), ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False) as parquet:
-        yield parquet
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(arrow_errors(file))
+        source = file if footer is None else stack.enter_context(WithFooter(file, footer))
+        # Without both options a whole row group is read before its first rows are given.
+        yield stack.enter_context(ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False))
 
 
 def leaves_of(field: Any, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -128,7 +128,7 @@ class BlockReader:
         self._dataset, self._choices, self._budget = dataset, choices, budget
         self._fields = [field for field in dataset.layout.fields if choices.wants(field.path)]
         self._derives_discount = dataset.own is None and choices.wants(("discount",))
-        self._rows = RowsReader(self._columns(), budget)
+        self._rows = RowsReader(self._columns(), budget, dataset.index.footers)
         kept = {field.name: Feature(field.name, "string", (1,)) for field in self._fields if field.kind == ROWS}
         self._own_rows = RowsReader(kept, budget) if kept else None
         decodes = [

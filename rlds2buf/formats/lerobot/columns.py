@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Final
 
 import numpy as np
@@ -56,11 +56,18 @@ class RowsReader:
     Args:
         features: whose columns are read, by name.
         budget: what one row may take.
+        footers: of files that have none, what they are read with.
     """
 
-    def __init__(self, features: Mapping[str, Feature], budget: Budget = BUDGET) -> None:
+    def __init__(
+        self,
+        features: Mapping[str, Feature],
+        budget: Budget = BUDGET,
+        footers: Mapping[Path, bytes] = MappingProxyType({}),
+    ) -> None:
         self._features = features
         self._budget = budget
+        self._footers = footers
         self._open: _OpenFile | None = None
 
     def read(self, runs: Sequence[Rows]) -> dict[str, np.ndarray]:
@@ -84,7 +91,7 @@ class RowsReader:
         """The parts of a run, each with where its first row goes."""
         if self._open is None or self._open.path != run.file:
             self.close()
-            self._open = _OpenFile(run.file, self._features, self._budget)
+            self._open = _OpenFile(run.file, self._features, self._budget, self._footers.get(run.file))
         for batch in self._open.read(run.low, run.high):
             yield batch, place
             place += batch.num_rows
@@ -107,10 +114,10 @@ class RowsReader:
 class _OpenFile:
     """A data file, and where reading it stands."""
 
-    def __init__(self, path: Path, features: Mapping[str, Feature], budget: Budget) -> None:
+    def __init__(self, path: Path, features: Mapping[str, Feature], budget: Budget, footer: bytes | None) -> None:
         self.path = path
         self._closing = contextlib.ExitStack()
-        self._parquet = self._closing.enter_context(opened(path))
+        self._parquet = self._closing.enter_context(opened(path, footer))
         try:
             held = self._parquet.schema_arrow.names
             for name in features:

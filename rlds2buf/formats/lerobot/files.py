@@ -12,7 +12,7 @@ from rlds2buf.codecs.arrow.parquet import open_parquet
 from rlds2buf.errors import SourceFormatError, SourceNotFound
 from rlds2buf.formats.lerobot.format import POINTER
 
-__all__ = ["check_file", "filled", "opened"]
+__all__ = ["check_file", "filled", "has_footer", "opened"]
 
 _PLACE: Final = re.compile(r"\{(\w+)(?::0?(\d{1,2})d)?\}")
 
@@ -68,23 +68,28 @@ def check_file(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def opened(path: Path, footer: bytes | None = None) -> Iterator[Any]:
     """An open ``pyarrow.parquet.ParquetFile``.
+
+    Args:
+        path: where it is.
+        footer: what it is to be read with, if it has none.
 
     Raises:
         SourceNotFound, SourceFormatError: as :func:`check_file`; it has no footer, or is damaged.
         MissingDependency: pyarrow is not installed.
     """
     check_file(path)
-    if not _has_footer(path):
+    if footer is None and not has_footer(path):
         raise SourceFormatError(
             f"{path}: a Parquet file without its footer: the recording was not finalized (lerobot's finalize())"
         )
-    with open_parquet(path) as parquet:
+    with open_parquet(path, footer) as parquet:
         yield parquet
 
 
-def _has_footer(path: Path) -> bool:
+def has_footer(path: Path) -> bool:
+    """Whether a Parquet file was closed; it is there."""
     with open(path, "rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - 4))

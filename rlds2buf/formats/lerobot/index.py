@@ -21,7 +21,7 @@ from rlds2buf.errors import SourceFormatError, SourceNotFound
 from rlds2buf.formats.lerobot.files import check_file, opened
 from rlds2buf.formats.lerobot.info import Info
 
-__all__ = ["Footage", "Index", "read_index"]
+__all__ = ["Footage", "Index", "Told", "episode_files", "read_index", "read_told"]
 
 _EPISODES: Final = "meta/episodes"
 _LINES: Final = "meta/episodes.jsonl"
@@ -49,6 +49,19 @@ class Footage:
 
 
 @dataclasses.dataclass(frozen=True)
+class Told:
+    """What the metadata tell of one episode.
+
+    Attributes:
+        length: its rows.
+        footage: by camera of v3, its video and the seconds in it at which it begins.
+    """
+
+    length: int
+    footage: Mapping[str, tuple[Path, float]]
+
+
+@dataclasses.dataclass(frozen=True)
 class Index:
     """The episodes, E of them, in the order of their numbers.
 
@@ -61,6 +74,7 @@ class Index:
         footage: by camera.
         facts: what else is told of each episode, name to E values.
         oddities: what the metadata say that does not fit together, each as a sentence.
+        footers: of data files that have none, what they are read with.
     """
 
     numbers: np.ndarray
@@ -71,6 +85,7 @@ class Index:
     footage: Mapping[str, Footage]
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     oddities: Sequence[str] = ()
+    footers: Mapping[Path, bytes] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -101,10 +116,58 @@ def read_index(info: Info, budget: Budget = BUDGET) -> Index:
     return _index_v3(info, budget) if info.is_v3 else _index_v2(info)
 
 
-def _index_v3(info: Info, budget: Budget) -> Index:
+def read_told(info: Info, budget: Budget = BUDGET) -> tuple[dict[int, Told], list[str]]:
+    """What the metadata tell of each episode, as far as they can be read.
+
+    Returns:
+        By number, and why files, or lines behind the last one that could be read, could not be.
+
+    Raises:
+        MissingDependency: pyarrow is not installed.
+    """
+    found: dict[int, Told] = {}
+    unread: list[str] = []
+    if not info.is_v3:
+        try:
+            for number, length in _lines(info.root / _LINES):
+                found[number] = Told(length, {})
+        except (SourceFormatError, SourceNotFound) as error:
+            unread.append(str(error))
+        return found, unread
+    files = episode_files(info)
+    if not files:
+        unread.append(f"{info.root / _EPISODES}: no Parquet file with the episodes")
+    for file in files:
+        try:
+            columns = _read_episodes(file, list(info.cameras), budget)
+        except (SourceFormatError, SourceNotFound) as error:
+            unread.append(str(error))
+            continue
+        for i, (number, length) in enumerate(
+            zip(columns["episode_index"].tolist(), columns["length"].tolist(), strict=True)
+        ):
+            found[number] = Told(length, dict(_told_footage(info, columns, i)))
+    return found, unread
+
+
+def _told_footage(info: Info, columns: Mapping[str, np.ndarray], row: int) -> Iterator[tuple[str, tuple[Path, float]]]:
+    for camera in info.cameras:
+        names = ("chunk_index", "file_index", "from_timestamp")
+        chunk, file, start = (columns[f"videos/{camera}/{name}"][row].item() for name in names)
+        if 0 <= chunk <= _MOST_ROWS and 0 <= file <= _MOST_ROWS and 0 <= start < _MOST_ROWS:
+            yield camera, (info.video_file(camera, chunk_index=chunk, file_index=file), start)
+
+
+def episode_files(info: Info) -> list[Path]:
+    """v3's files of episodes, in order."""
     folder = info.root / _EPISODES
     found = folder.glob("*/*.parquet") if folder.is_dir() else ()
-    files = sorted((path for path in found if path.name[0] != "."), key=_natural)
+    return sorted((path for path in found if path.name[0] != "."), key=_natural)
+
+
+def _index_v3(info: Info, budget: Budget) -> Index:
+    folder = info.root / _EPISODES
+    files = episode_files(info)
     if not files:
         if info.total_episodes == 0:
             return _empty(info)

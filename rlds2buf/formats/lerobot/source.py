@@ -19,6 +19,7 @@ from rlds2buf.core.arguments import choice
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.fields import DATA_FIELDS, FLAG_FIELDS
+from rlds2buf.core.issue import Issue
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, LimitExceeded, SourceError, SourceFormatError
 from rlds2buf.files.fingerprint import fingerprint_files
@@ -29,6 +30,7 @@ from rlds2buf.formats.lerobot.index import Index, read_index
 from rlds2buf.formats.lerobot.info import Info, read_info
 from rlds2buf.formats.lerobot.own_file import EPISODES, FILE_NAME, ROWS_FILE, OwnFile, read_own_file
 from rlds2buf.formats.lerobot.own_notes import OwnNotes, read_own_notes
+from rlds2buf.formats.lerobot.repair import mended
 from rlds2buf.formats.lerobot.tasks import read_tasks, tasks_file
 from rlds2buf.io.source import Source
 
@@ -62,6 +64,8 @@ class LeRobotDirSource(Source):
         resize: size that pictures are to have, one number for a square or (height, width).
         image_threads: how many threads decode pictures; None: one for each core.
         modality: whether vectors are cut into the parts that ``meta/modality.json`` names.
+        repair: where metadata are damaged or contradict the rows, read the episodes that rows and videos prove
+            (:mod:`~rlds2buf.formats.lerobot.repair`); what was done, and what is lost, is among the warnings.
         budget: see :class:`~rlds2buf.core.budget.Budget`.
 
     Raises:
@@ -89,6 +93,7 @@ class LeRobotDirSource(Source):
         images: str | None = None,
         resize: int | tuple[int, int] | None = None,
         image_threads: int | None = None,
+        repair: bool = False,
         budget: Budget = BUDGET,
     ) -> None:
         choice("ends", ends, CHOICES)
@@ -101,14 +106,17 @@ class LeRobotDirSource(Source):
         self._budget = budget
         self._choices = Choices(ends, images, size, threads=image_threads, tolerance=tolerance)
         self._modality = modality
+        self._repairs = repair
         self._notes: list[str] = []
         self._dataset = self._opened(Path(path))
         self._wanted: Callable[[int], bool] | None = None
 
     def _opened(self, root: Path) -> Dataset:
         info = read_info(root)
-        index = read_index(info, self._budget)
-        tasks = read_tasks(info, self._budget)
+        if self._repairs:
+            index, tasks, self._notes = mended(info, self._budget)
+        else:
+            index, tasks = read_index(info, self._budget), read_tasks(info, self._budget)
         own = self._own(info, index)
         if own is not None:
             return Dataset(self.name, info, index, tasks, *own)
@@ -247,10 +255,22 @@ class LeRobotDirSource(Source):
         told = {name: value for name, value in known.items() if value}
         return {**told, **known_before} if isinstance(known_before, dict) else told
 
+    def findings(self, *, quick: bool = False) -> Iterator[Issue]:
+        """See :meth:`Source.findings`; without `quick` the rows are read and the videos' tables, nothing is decoded."""
+        from rlds2buf.formats.lerobot.findings import Scope, findings
+
+        known = self._dataset
+        numbers = (number for number in range(self.num_episodes) if self._wanted is None or self._wanted(number))
+        chosen = np.fromiter(numbers, np.int64)
+        features = known.info.features
+        paths = {field.name: nest.path_name(field.path) for field in reversed(self._fields) if field.name in features}
+        scope = Scope(self.name, known.info, known.index, known.tasks, paths, chosen, self._budget)
+        return findings(scope, quick=quick)
+
     def fingerprint(self) -> str:
         chosen = self._choices
         told = [chosen.ends, self._modality, sorted(chosen.left_out), chosen.images, chosen.size]
-        told += [chosen.frames_by_name, chosen.tolerance]
+        told += [chosen.frames_by_name, chosen.tolerance, *(["repair"] if self._repairs else [])]
         files = [file for file in self._files() if file.is_file()]
         return f"{self.format}:{fingerprint_files(files)}:{json.dumps(told)}"
 
@@ -266,7 +286,7 @@ class LeRobotDirSource(Source):
             yield from footage.files
 
     def _warnings(self) -> list[str]:
-        found = [*self._notes, *self._dataset.layout.notes, *self._dataset.index.oddities]
+        found = [*self._notes, *self._dataset.layout.notes]
         if self._choices.ends == "flags" and self._dataset.own is None and not self._dataset.layout.ends:
             found.append("no end flags: every episode is taken as truncated")
         for name, why in self._dataset.layout.unfit.items():

@@ -24,7 +24,7 @@ TOP, WRIST = "observation.images.top", "observation.images.wrist"
 SIZE = 64
 Columns = dict[str, Any]
 
-DATA = "data/chunk-{chunk:03d}/file-{file:03d}.parquet"
+DATA_V3 = "data/chunk-{chunk:03d}/file-{file:03d}.parquet"
 VIDEO = "videos/{camera}/chunk-{chunk:03d}/file-{file:03d}.mp4"
 DATA_V2 = "data/chunk-000/episode_{episode:06d}.parquet"
 VIDEO_V2 = "videos/chunk-000/{camera}/episode_{episode:06d}.mp4"
@@ -166,7 +166,7 @@ def write_v3(
     per_video = per_video or {TOP: 3, WRIST: 1}
     parts = columns_of(lengths, tasks)
     for file, first in enumerate(range(0, len(parts), per_file)):
-        write_data(root / DATA.format(chunk=0, file=file), parts[first : first + per_file])
+        write_data(root / DATA_V3.format(chunk=0, file=file), parts[first : first + per_file])
     episodes: list[Columns] = []
     for episode, part in enumerate(parts):
         told = {"episode_index": episode, "tasks": [f"task {episode % tasks}"], "length": len(part["index"])}

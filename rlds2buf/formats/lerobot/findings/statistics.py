@@ -1,0 +1,169 @@
+"""The statistics in the metadata against those of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from rlds2buf.core.issue import Issue
+from rlds2buf.core.json_text import parse_json
+from rlds2buf.errors import SourceError
+from rlds2buf.formats.lerobot.findings.dataset import Scope
+from rlds2buf.formats.lerobot.findings.metadata import column_of_episodes
+from rlds2buf.formats.lerobot.index import episode_files
+from rlds2buf.formats.lerobot.info import read_json
+
+__all__ = ["Statistics"]
+
+_KEYS: Final = ("min", "max", "mean", "std", "count")
+"""Those that are compared: quantiles are estimates in most datasets."""
+_LOOSE: Final = 1e-3
+"""Of the range: by how much mean and standard deviation may differ, which others sum up as float32."""
+_CLOSE: Final = 1e-5
+"""Of the largest value: by how much minimum and maximum may differ."""
+
+_Moments = dict[str, np.ndarray]
+
+
+class Statistics:
+    """Sums up each episode's numbers as they go by, then compares.
+
+    Args:
+        dataset: what is looked at.
+
+    Attributes:
+        names: the features of numbers that are summed up.
+    """
+
+    def __init__(self, dataset: Scope) -> None:
+        self._dataset = dataset
+        numbers = [name for name, feature in dataset.info.features.items() if _is_of_numbers(feature)]
+        self.names = [name for name in numbers if name in dataset.paths]
+        self._found: dict[str, dict[int, _Moments]] = {name: {} for name in self.names}
+
+    def take(self, episodes: np.ndarray, columns: Mapping[str, np.ndarray], starts: np.ndarray) -> None:
+        """The rows of some episodes, one behind the other."""
+        for name in self.names:
+            moments = _moments(columns[name], starts)
+            for place, episode in enumerate(episodes.tolist()):
+                self._found[name][episode] = {key: values[place] for key, values in moments.items()}
+
+    def findings(self) -> Iterator[Issue]:
+        """What differs, once for each feature."""
+        for name in self.names:
+            found = self._found[name]
+            yield from self._of_episodes(name, found)
+            if len(found) == len(self._dataset.index) > 0:
+                yield from self._of_all(name, _together([*found.values()]))
+
+    def _of_episodes(self, name: str, found: Mapping[int, _Moments]) -> Iterator[Issue]:
+        told, file = self._told_of_episodes(name)
+        wrong = []
+        for episode, moments in sorted(found.items()):
+            told_here = {key: values[episode] for key, values in told.items()}
+            why = _difference(told_here, moments)
+            if why:
+                wrong.append((episode, why))
+        if wrong:
+            count = f"of {len(wrong):,} episodes" if len(wrong) > 1 else "of an episode"
+            text = (
+                f"statistics {count} are not those of the rows, the first one is episode {wrong[0][0]}: {wrong[0][1]}"
+            )
+            yield self._dataset.issue("wrong-stats", text, file=file, feature=name)
+
+    def _of_all(self, name: str, moments: _Moments) -> Iterator[Issue]:
+        path = self._dataset.info.root / "meta/stats.json"
+        try:
+            told = read_json(path).get(name)
+        except SourceError:
+            return
+        why = _difference(told, moments) if isinstance(told, dict) else ""
+        if why:
+            text = f"statistics of the dataset are not those of the rows: {why}"
+            yield self._dataset.issue("wrong-stats", text, file=path, feature=name)
+
+    def _told_of_episodes(self, name: str) -> tuple[dict[str, list[Any]], Path | None]:
+        """By key a value of each episode; of keys that are told of every one."""
+        info = self._dataset.info
+        if info.is_v3:
+            columns = {key: column_of_episodes(self._dataset, f"stats/{name}/{key}") for key in _KEYS}
+            files = episode_files(info)
+            return {key: column for key, column in columns.items() if column is not None}, files[0] if files else None
+        path = info.root / "meta/episodes_stats.jsonl"
+        rows = _lines(path)
+        known = {int(row["episode_index"]): row["stats"].get(name, {}) for row in rows}
+        numbers = self._dataset.index.numbers.tolist()
+        return {key: [known.get(number, {}).get(key) for number in numbers] for key in _KEYS}, path
+
+
+def _is_of_numbers(feature: Any) -> bool:
+    return not feature.is_picture and not feature.is_text and feature.is_known
+
+
+def _lines(path: Path) -> list[Mapping[str, Any]]:
+    """The rows of a file of JSON lines that are of the form expected."""
+    try:
+        found = [parse_json(line) for line in path.read_bytes().splitlines() if line.strip()]
+    except (OSError, ValueError):
+        return []
+    return [
+        row
+        for row in found
+        if isinstance(row, dict) and isinstance(row.get("stats"), dict) and isinstance(row.get("episode_index"), int)
+    ]
+
+
+def _moments(column: np.ndarray, starts: np.ndarray) -> _Moments:
+    """Of each episode ``[E, n]``; the count ``[E, 1]``."""
+    rows = column.reshape(len(column), -1).astype(np.float64)
+    lengths = np.diff(starts, append=len(rows))[:, None]
+    mean = np.add.reduceat(rows, starts) / lengths
+    deviation = rows - np.repeat(mean, lengths[:, 0], axis=0)
+    return {
+        "min": np.minimum.reduceat(rows, starts),
+        "max": np.maximum.reduceat(rows, starts),
+        "mean": mean,
+        "std": np.sqrt(np.add.reduceat(deviation**2, starts) / lengths),
+        "count": lengths,
+    }
+
+
+def _together(parts: list[_Moments]) -> _Moments:
+    """Of all episodes as one."""
+    counts = np.stack([part["count"] for part in parts])
+    means = np.stack([part["mean"] for part in parts])
+    total = counts.sum(axis=0)
+    mean = (counts * means).sum(axis=0) / total
+    squares = counts * (np.stack([part["std"] for part in parts]) ** 2 + (means - mean) ** 2)
+    return {
+        "min": np.min([part["min"] for part in parts], axis=0),
+        "max": np.max([part["max"] for part in parts], axis=0),
+        "mean": mean,
+        "std": np.sqrt(squares.sum(axis=0) / total),
+        "count": total,
+    }
+
+
+def _difference(told: Mapping[str, Any], found: _Moments) -> str:
+    """The first key that differs, as text; empty where none does."""
+    span = found["max"] - found["min"]
+    largest = np.maximum(np.abs(found["max"]), np.abs(found["min"]))
+    for key in _KEYS:
+        if told.get(key) is None:
+            continue
+        try:
+            values = np.asarray(told[key], np.float64).reshape(-1)
+        except (TypeError, ValueError):
+            return f"{key} is no list of numbers"
+        right = found[key]
+        if values.shape != right.shape:
+            return f"{key} has {len(values)} numbers, a row has {len(right)}"
+        allowed = 0.0 if key == "count" else _CLOSE * largest + (_LOOSE * span if key in ("mean", "std") else 0.0)
+        wrong = ~((np.abs(values - right) <= allowed) | (np.isnan(values) & np.isnan(right)))
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            return f"{key}[{at}] is {values[at]:.6g}, the rows have {right[at]:.6g}"
+    return ""
