@@ -11,7 +11,7 @@ from rlds2buf.core import nest, shown
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.fields import DATA_FIELDS, STEP_FIELDS
 from rlds2buf.core.records import Records
-from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
+from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW, REAL_FINAL_ACTION
 from rlds2buf.errors import EmptyEpisode, SpecMismatch
 
 __all__ = ["EpisodeBatch", "FactColumns"]
@@ -195,6 +195,23 @@ class EpisodeBatch:
     def lengths(self) -> np.ndarray:
         """``[E] int64``: each episode's rows."""
         return np.diff(self.starts, append=self.num_steps)
+
+    @property
+    def real_last_actions(self) -> np.ndarray:
+        """``[E] bool``: whose last row's action and reward are no padding, and led to what was not recorded.
+
+        >>> facts = {"real_final_action": True}
+        >>> EpisodeBatch.of_one(Episode(observation=np.arange(2), metadata=facts)).real_last_actions
+        array([ True])
+        """
+        if self.rows.metadata.get(REAL_FINAL_ACTION):
+            real = np.ones(len(self), np.bool_)
+        elif isinstance(self.metadata, FactColumns):
+            told = self.metadata.columns.get(REAL_FINAL_ACTION)
+            real = np.zeros(len(self), np.bool_) if told is None else np.array([bool(value) for value in told])
+        else:
+            real = np.array([bool(own.get(REAL_FINAL_ACTION)) for own in self.metadata or [{}] * len(self)])
+        return real if self.placeholder is None else real & ~self.placeholder
 
     @property
     def fact_names(self) -> frozenset[str]:

@@ -36,6 +36,8 @@ class Sink(abc.ABC):
             (:meth:`Source.with_video_frames`).
         keeps_provenance: whether what :meth:`open` is told of the source is kept with the output; else its
             fingerprint, which may take a while, is not asked for.
+        holds_last_actions: whether the action of an episode's last row is kept, and the mark that it is real
+            (:data:`~rlds2buf.core.row_flags.REAL_FINAL_ACTION`); else no transition starts there, and it is lost.
         found: after :meth:`open`, sentences on what earlier runs had left at the target, and what became of it.
         notes: what its caller should know of the output once it is committed: a name that was changed, an id.
     """
@@ -45,6 +47,7 @@ class Sink(abc.ABC):
     takes_encoded_images: bool = False
     takes_video_frames: bool = False
     keeps_provenance: ClassVar[bool] = True
+    holds_last_actions: ClassVar[bool] = False
     notes: Sequence[str] = ()
 
     def __new__(cls: type[_S], *args: Any, **kwargs: Any) -> _S:

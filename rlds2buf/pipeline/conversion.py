@@ -8,8 +8,10 @@ import difflib
 import inspect
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from rlds2buf.check.repair import keep_final_transition_batch, repair_batch
 from rlds2buf.check.report import Checker, issue_of
@@ -55,7 +57,8 @@ class ConvertReport:
         items: what they became in the sink: transitions of a buffer, episodes of a list.
         rejected: episodes that were left out, by the first rule that each breaks.
         repaired: rows that were changed, by rule; with ``final_transition="keep"`` also episodes by
-            ``final-transition-kept`` and ``final-transition-lost``.
+            ``final-transition-kept`` and ``final-transition-lost``.  The latter also counts, without it, episodes whose
+            last action is known to be real, where the sink holds transitions only.
         lost: what the output's format can't hold of the data: field to the reason.
         issues: the first findings that episodes were left out for.
         warnings: what should be known of the source before its data are used, of weights that only order them, and
@@ -313,7 +316,7 @@ class _Conversion:
             self.sink.flush()
             self.sink.commit()
             self.report.lost = dict(self.sink.lost())
-            self.report.notes = list(self.sink.notes)
+            self.report.notes = [*self.sink.notes, *self._said_of_last_actions()]
         except BaseException as error:
             self.report.check()
             tell(error, report=self.report)
@@ -329,6 +332,15 @@ class _Conversion:
             if issue.severity == ERROR:
                 raise issue.error()
         return findings
+
+    def _said_of_last_actions(self) -> Iterator[str]:
+        """How many were real and start no transition, where nothing was said about them."""
+        lost = self.report.repaired["final-transition-lost"]
+        if lost and self.choices["final_transition"] == "drop":
+            yield (
+                f"the last action of {lost:,} episodes is real, but what came of it was not recorded, so no transition "
+                "starts there; final_transition='keep' (--final-transition keep) keeps those of terminal ends"
+            )
 
     def _provenance(self) -> dict[str, Any]:
         facts = self.source.facts()
@@ -417,7 +429,13 @@ class _Conversion:
         for position in range(start, start + len(batch)) if changes else ():
             self.report.repaired.update(changes.get(position, {}))
         if self.choices["final_transition"] == "keep":
-            self.report.repaired.update(keep_final_transition_batch(batch)[1])
+            found = keep_final_transition_batch(batch)[1]
+            if self.sink.holds_last_actions:
+                cut = batch.real_last_actions & ~batch.rows.is_terminal[batch.ends]
+                found["final-transition-lost"] -= int(np.count_nonzero(cut))
+            self.report.repaired.update(+found)
+        elif not self.sink.holds_last_actions and (lost := int(np.count_nonzero(batch.real_last_actions))):
+            self.report.repaired["final-transition-lost"] += lost
 
     def _refuse(self, issue: Issue, error: EpisodeError | None = None) -> None:
         if self.choices["on_invalid"] == "raise":

@@ -161,6 +161,7 @@ class MeasuringSink(Sink):
 
     name = "statistics"
     keeps_provenance = False
+    holds_last_actions = True  # they count
 
     def __init__(self, spool: Spool, only: Collection[str] | None = None, *, allow_nonfinite: bool = False) -> None:
         self._spool = spool

@@ -329,6 +329,7 @@ class BlockReader:
                 flags[str(field.path[0])] = column
             else:
                 put(columns, field.path, column)
+        columns = as_nests(columns)
         if self._dataset.own is not None:
             return self._own_batch(work, columns, flags)
         ends = {name: work.told[name] for name in self._dataset.layout.ends}
@@ -430,11 +431,21 @@ class BlockReader:
             yield path, start, numbers
 
 
-def put(tree: dict[str, Any], path: nest.Path, value: Any) -> None:
-    """Hang a value into nested dicts."""
+def put(tree: dict[Any, Any], path: nest.Path, value: Any) -> None:
+    """Hang a value into nested dicts; :func:`as_nests` makes tuples of those whose names are numbers."""
     for name in path[:-1]:
-        tree = tree.setdefault(str(name), {})
-    tree[str(path[-1])] = value
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = value
+
+
+def as_nests(tree: Any) -> Any:
+    """The same as nests."""
+    if not isinstance(tree, dict):
+        return tree
+    children = {name: as_nests(child) for name, child in tree.items()}
+    if children and all(type(name) is int for name in children):
+        return tuple(children[name] for name in sorted(children))
+    return {str(name): child for name, child in children.items()}
 
 
 def _shaped(column: np.ndarray, field: Field) -> np.ndarray:

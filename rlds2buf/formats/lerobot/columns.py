@@ -178,7 +178,7 @@ class _OpenFile:
 
     def _checked(self, groups: Sequence[int]) -> Iterator[Any]:
         names = self._names
-        for batch in self._parquet.iter_batches(self._rows, row_groups=groups, columns=names, use_threads=True):
+        for batch in self._parquet.iter_batches(self._rows, row_groups=groups, columns=names, use_threads=False):
             batch.validate(full=True)  # offsets that point outside of their buffers would be followed else
             yield batch
 

@@ -109,6 +109,8 @@ class LeRobotDirSink(Sink):
     <LeRobotDirSink data/bridge-lerobot>
     """
 
+    holds_last_actions = True
+
     def __init__(
         self,
         path: str | os.PathLike[str],

@@ -23,7 +23,7 @@ from rlds2buf.core.issue import Issue
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, LimitExceeded, SourceError, SourceFormatError
 from rlds2buf.files.fingerprint import fingerprint_files
-from rlds2buf.formats.lerobot.block_reader import BlockReader, Choices, Dataset, put
+from rlds2buf.formats.lerobot.block_reader import BlockReader, Choices, Dataset, as_nests, put
 from rlds2buf.formats.lerobot.ends import CHOICES
 from rlds2buf.formats.lerobot.fields import MODALITY, Field, Layout, layout_of, layout_of_own
 from rlds2buf.formats.lerobot.index import Index, read_index
@@ -155,6 +155,7 @@ class LeRobotDirSource(Source):
         tree: dict[str, Any] = {}
         for field in self._fields:
             put(tree, field.path, self._choices.spec(field))
+        tree = as_nests(tree)
         known: dict[str, Any] = {name: tree.get(name) for name in DATA_FIELDS}
         if known["discount"] is None and self._dataset.own is None and self._choices.wants(("discount",)):
             known["discount"] = FieldSpec((), np.dtype(np.float32))

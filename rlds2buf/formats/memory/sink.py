@@ -29,6 +29,7 @@ class MemorySink(Sink):
     """
 
     name = "memory"
+    holds_last_actions = True
 
     def __init__(self, episodes: list[Episode] | None = None) -> None:
         self.episodes: list[Episode] = [] if episodes is None else episodes

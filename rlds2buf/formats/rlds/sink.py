@@ -80,6 +80,7 @@ class RldsDirSink(Sink):
     """
 
     takes_encoded_images = True
+    holds_last_actions = True
 
     def __init__(
         self,
