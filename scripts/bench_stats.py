@@ -123,7 +123,7 @@ def lerobot(bench: Bench, folder: Path, steps: int) -> None:
 
     def parquet() -> int:
         for file in path.glob("data/*/*.parquet"):
-            for column in pq.read_table(file).columns:
+            for column in pq.ParquetFile(file).read().columns:
                 flat = column.combine_chunks()
                 np.asarray(flat.flatten() if hasattr(flat, "flatten") and flat.type.num_fields else flat)
         return steps

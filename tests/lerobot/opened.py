@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def open_set(folder: Path, **options: Any) -> Any:
@@ -43,3 +40,12 @@ def psnr(a: np.ndarray, b: np.ndarray) -> float:
     """Of two ``uint8`` pictures or lists of them, in dB."""
     error = np.mean((a.astype(np.float64) - b.astype(np.float64)) ** 2)
     return float("inf") if error == 0 else float(10 * np.log10(255**2 / error))
+
+
+def windows(dataset: Any, steps: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """What ``delta_timestamps`` of these steps should give, ``[N, S]``: the rows, and which are padding."""
+    sizes = np.array(lengths(dataset))
+    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    wanted = np.arange(sizes.sum())[:, None] + np.array(steps)
+    first, last = starts[:, None], (starts + np.repeat(sizes, sizes) - 1)[:, None]
+    return wanted.clip(first, last), (wanted < first) | (wanted > last)

@@ -10,6 +10,7 @@ import numpy as np
 
 import rlds2buf
 from rlds2buf.core import nest
+from rlds2buf.core.fields import FLAG_FIELDS
 from tests.lerobot.opened import items, lengths, open_set
 
 INDICES = ("frame_index", "episode_index", "index")
@@ -21,7 +22,7 @@ ENDS = ("next.done", "next.truncated")
 
 def field_of(feature: str) -> str:
     """Where LeRobot's feature is among our fields."""
-    known = {"action": "action", "next.reward": "reward"}
+    known = {"next.reward": "reward"} | {name: name for name in ("action", "discount", *FLAG_FIELDS)}
     if feature in known:
         return known[feature]
     nested = feature.replace(".", "/")

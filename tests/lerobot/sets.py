@@ -5,16 +5,12 @@ Each is recorded as a robot's is, frame by frame, from columns made here, so tha
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-os.environ["HF_HUB_OFFLINE"] = "1"  # lerobot asks for its datasets online, whatever lies on the disk
-os.environ.setdefault("SVT_LOG", "1")  # the encoder tells its settings for every episode
 
 FPS = 10
 Columns = dict[str, Any]

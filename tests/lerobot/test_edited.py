@@ -37,6 +37,6 @@ def assert_edits(folder: Path, target: Path) -> None:
         assert_read_as_handed_out(edit)
 
 
-@pytest.mark.parametrize("name", ["flat_files"])
+@pytest.mark.parametrize("name", ["flat_files", "images", "av1", "video_files"])
 def test_sets_that_lerobot_edited(made: Made, name: str, tmp_path: Path) -> None:
     assert_edits(made(name), tmp_path)

@@ -9,10 +9,11 @@ from tests.lerobot import sets
 from tests.lerobot.conftest import Made
 from tests.lerobot.opened import lengths, open_set
 from tests.lerobot.ours import ENDS, assert_read_as_handed_out, columns, field_of
+from tests.lerobot.sets import SETS
 from tests.lerobot.test_sets import recorded
 
 
-@pytest.mark.parametrize("name", ["numbers", "number_files", "flat_files"])
+@pytest.mark.parametrize("name", SETS)
 def test_every_feature_is_what_lerobot_hands_out(made: Made, name: str) -> None:
     assert_read_as_handed_out(made(name))
 
