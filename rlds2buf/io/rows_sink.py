@@ -123,11 +123,7 @@ class RowsSink(SpooledSink):
 
     def take(self, batch: EpisodeBatch) -> None:
         self.notice(batch)
-        kept = np.ones(batch.num_steps, np.bool_)
-        if not self.options.get("final_rows", True):
-            kept[batch.ends] = False
-        elif batch.placeholder is not None:
-            kept[batch.ends[batch.placeholder]] = False
+        kept = self.kept_rows(batch)
         lengths = np.add.reduceat(kept, batch.starts, dtype=np.int64)
         if not lengths.all():
             self.left_out += int((lengths == 0).sum())
@@ -141,6 +137,15 @@ class RowsSink(SpooledSink):
         whole = bool(kept.all())
         rows = {name: column if whole else column[kept] for name, column in columns.items()}
         self.append({**rows, LENGTHS: lengths[lengths > 0]})
+
+    def kept_rows(self, batch: EpisodeBatch) -> np.ndarray:
+        """``[N] bool``: which rows are written."""
+        kept = np.ones(batch.num_steps, np.bool_)
+        if not self.options.get("final_rows", True):
+            kept[batch.ends] = False
+        elif batch.placeholder is not None:
+            kept[batch.ends[batch.placeholder]] = False
+        return kept
 
     def columns_of(self, batch: EpisodeBatch) -> dict[str, np.ndarray]:
         """The columns of all its rows, by the names of their arrays."""

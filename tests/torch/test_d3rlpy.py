@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds2buf import open_source, transitions
+from rlds2buf import Episode, convert, open_source, transitions
 from rlds2buf.core import nest
 from tests.formats.d3rlpy.files import episode, table, write_v1
 
@@ -89,6 +89,34 @@ def test_experience_written_step_by_step(tmp_path: Path) -> None:
         (4, "terminated"),
     ]
     assert_same_transitions(tmp_path / "online.h5", buffer.episodes)
+
+
+@pytest.mark.parametrize("parts", [False, True], ids=["vector", "tuple"])
+def test_d3rlpy_loads_what_is_written(tmp_path: Path, parts: bool) -> None:
+    """Episodes of ours into its format; its own loader gives their transitions, but for final observations."""
+
+    def made(rows: int, start: int, end: str) -> Episode:
+        number = np.arange(start, start + rows).astype(np.float32)
+        last = np.arange(rows) == rows - 1
+        vector = np.stack([number, -number], 1)
+        return Episode(
+            observation=(vector, number[:, None, None] * np.ones((1, 2, 2))) if parts else vector,
+            action=(number[:, None] + 0.5) * ~last[:, None],
+            reward=number * 0.25 * ~last,
+            is_last=last,
+            is_terminal=last & (end == "terminated"),
+        )
+
+    episodes = [made(5, 0, "terminated"), made(4, 10, "truncated"), made(2, 20, "terminated")]
+    convert(episodes, tmp_path / "ours.h5", to="d3rlpy", on_invalid="repair")
+    with open(tmp_path / "ours.h5", "rb") as file:
+        loaded = dataset.ReplayBuffer.load(file, dataset.InfiniteBuffer())
+    assert [(len(one.rewards), bool(one.terminated)) for one in loaded.episodes] == [(4, True), (4, False), (1, True)]
+    assert loaded.transition_count == sum(one.num_transitions for one in episodes)
+    assert_same_transitions(tmp_path / "ours.h5", loaded.episodes)
+    for one, other in zip(episodes, open_source(tmp_path / "ours.h5"), strict=True):
+        np.testing.assert_array_equal(transitions(one).action, transitions(other).action)
+        np.testing.assert_array_equal(transitions(one).reward, transitions(other).reward)
 
 
 @pytest.mark.parametrize("ends", [[4, 11, 15, 19], None], ids=["ends", "terminals"])

@@ -22,6 +22,7 @@ FORMATS = (
         "d3rlpy",
         "a dataset file of d3rlpy 2",
         source="rlds2buf.formats.d3rlpy.source_v2:D3rlpyH5Source",
+        sink="rlds2buf.formats.d3rlpy.sink:D3rlpySink",
         fits=_fits,
         takes=("budget",),
     ),
