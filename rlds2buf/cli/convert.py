@@ -11,7 +11,7 @@ import click
 from rlds2buf.cli.arguments import jobs_option, json_flag, nonfinite_flag, open_source, pairs, source_arguments
 from rlds2buf.cli.command import Command, FormatName, path_argument
 from rlds2buf.cli.output import by_reason, number, print_json, print_table, print_warnings
-from rlds2buf.cli.wording import as_options
+from rlds2buf.cli.wording import as_options, as_target_option
 from rlds2buf.errors import tell
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def command(
         to = to or format_of_target(target).name
         sink = open_sink(target, to=to, overwrite=overwrite, resume=resume, **to_option)
     except (TypeError, ValueError) as cause:
-        raise click.UsageError(str(cause)) from cause
+        raise click.UsageError(as_target_option(str(cause), to_option)) from cause
     how = {**how, "repair": choices["on_invalid"] == "repair"}
     with open_source(source, how) as opened, _told_how_to_go_on(is_resumable(to), resume):
         report = convert(opened, sink, progress=True, **choices)

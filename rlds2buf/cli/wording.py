@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from rlds2buf.cli.source_options import OPTIONS
 
-__all__ = ["OWN", "READER_OPTIONS", "SPELT", "as_options"]
+__all__ = ["OWN", "READER_OPTIONS", "SPELT", "as_options", "as_target_option"]
 
 READER_OPTIONS: Final = tuple("max_episode_steps infos features record episode_id policy consume external".split())
 """Arguments of sources that messages name; on the command line they are given by ``-O``."""
@@ -58,6 +58,15 @@ def as_options(text: str, command: str = "") -> str:
     own = OWN.get(command, ())
     text = _SUBJECT.sub(lambda match: _subject(match["name"], own), text)
     return _ARGUMENT.sub(_as_option, text)
+
+
+def as_target_option(text: str, given: Collection[str]) -> str:
+    """A sentence about one of the options that were given with ``-T``.
+
+    >>> as_target_option("num_shards must be at least 1, got 0", ["num_shards"])
+    '-T num_shards must be at least 1, got 0'
+    """
+    return f"-T {text}" if text.partition(" ")[0].rstrip(":") in given else text
 
 
 def _subject(name: str, own: Sequence[str]) -> str:

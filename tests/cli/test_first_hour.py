@@ -141,6 +141,12 @@ class TestTheWayOut:
         assert result.code == 3 and "(--map terminated=done)" in result.err and "columns=" not in result.err
         assert "--min-length must" in wording.as_options("min_length must be at least 1")
 
+    @pytest.mark.parametrize("given", ["num_shards=0", "num_shards=x", "val_fraction=2"])
+    def test_an_option_of_the_target_is_named_as_it_is_given(self, capsys: Capture, tmp_path: Path, given: str) -> None:
+        (tmp_path / "a.csv").write_text("obs,act,rew,done\n1,1,1,0\n1,1,1,1\n")
+        result = run(capsys, "convert", tmp_path / "a.csv", tmp_path / "out", "--to", "rlds", "-T", given)
+        assert result.code == 2 and f"-T {given.partition('=')[0]} " in result.err
+
     def test_every_option_that_is_named_is_one(self) -> None:
         known = {
             name: {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
