@@ -30,6 +30,13 @@ _BLOCK: Final = LEAF * 16
 system call."""
 
 
+_TILE: Final = 512
+"""Rows that are turned together: lines of as many columns fit into the processor's nearest memory."""
+
+_Piece = np.ndarray | tuple[IO[bytes], int, int]
+"""Values ``[D, rows]``: held, or in which file from where on, and how many rows."""
+
+
 @dataclasses.dataclass(frozen=True)
 class ColumnNumbers:
     """What is known of the values of a field, by dimension.
@@ -93,8 +100,8 @@ class Spool:
             for columns in self._all:
                 columns.let_go()
 
-    def write(self, values: np.ndarray) -> tuple[int, int]:
-        """Append an array to the file; the file's descriptor, and where it begins there."""
+    def write(self, values: np.ndarray) -> tuple[IO[bytes], int]:
+        """Append an array to the file; returns that, and where the array begins there."""
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)
@@ -107,7 +114,7 @@ class Spool:
             where = self._folder or tempfile.gettempdir()
             message = f"{where}: {cause.strerror or cause}; the values are kept there while they are counted (TMPDIR)"
             raise SinkError(message) from cause
-        return self._file.fileno(), start
+        return self._file, start
 
     def close(self) -> None:
         """Let go of everything; idempotent."""
@@ -141,7 +148,7 @@ class Columns:
         self.rows = 0
         self._spool = spool
         self._width = int(np.prod(shape, dtype=np.int64))
-        self._pieces: list[np.ndarray | tuple[int, int, int]] = []
+        self._pieces: list[_Piece] = []
         self._is_finite = np.ones(self._width, np.bool_)
 
     def add(self, rows: np.ndarray) -> bool:
@@ -160,7 +167,8 @@ class Columns:
         if not is_finite:
             self._is_finite &= np.isfinite(flat).all(axis=0)
         piece = np.empty((self._width, len(rows)), self.dtype)
-        piece[:] = flat.T
+        for start in range(0, len(rows), _TILE):
+            piece[:, start : start + _TILE] = flat[start : start + _TILE].T
         self.rows += len(rows)
         self._pieces.append(piece)
         self._spool.grow(piece.nbytes)
@@ -183,7 +191,7 @@ class Columns:
         first = next((i for i, piece in enumerate(self._pieces) if isinstance(piece, np.ndarray)), None)
         if first is None:
             return
-        done: list[np.ndarray | tuple[int, int, int]] = self._pieces[:first]
+        done: list[_Piece] = self._pieces[:first]
         held: list[np.ndarray] = []
         for piece in [*self._pieces[first:], None]:
             if isinstance(piece, np.ndarray):
@@ -241,13 +249,13 @@ class Columns:
             run = piece[d] if isinstance(piece, np.ndarray) else self._read(d, *piece)
             yield run if self._is_finite[d] else run[np.isfinite(run)]
 
-    def _read(self, d: int, file: int, start: int, rows: int) -> np.ndarray:
+    def _read(self, d: int, file: IO[bytes], start: int, rows: int) -> np.ndarray:
         out = np.empty(rows, self.dtype)
         left = memoryview(out.view(np.uint8).data)
         at = start + d * out.nbytes
         while left:
             try:
-                count = os.preadv(file, [left], at)
+                count = os.preadv(file.fileno(), [left], at)
             except OSError as cause:
                 raise SinkError(f"the file of values can't be read: {cause.strerror or cause}") from cause
             if not count:

@@ -28,7 +28,8 @@ class FieldStatistics:
         min, max: exact, of the field's own type; of pictures, as all the others, of pixels from 0 to 1.
         mean, std: ``float64``; the deviation is that of the population (ddof 0).
         q01, q10, q50, q90, q99: ``float64`` quantiles, as ``numpy.quantile`` gives them (linear).
-        is_picture: whether it is a field of pictures, of which a sample of frames was counted.
+        is_picture: whether it is a field of pictures, of which a sample of frames was counted; large ones with fewer
+            pixels, as LeRobot does (:func:`~rlds2buf.numbers.pictures.thinned`).
     """
 
     count: np.ndarray

@@ -83,18 +83,19 @@ class Measure:
         self._spec.check(batch.rows)
         placeholder = np.zeros(len(batch), np.bool_) if batch.placeholder is None else batch.placeholder
         real = (np.ones(len(batch), np.bool_) if self._final_is_real else _marked_as_real(batch)) & ~placeholder
-        made_up, padding = batch.ends[placeholder], batch.ends[~real]
+        seen = _others(batch, batch.ends[placeholder])
+        used = _others(batch, batch.ends[~real])
         for path, column in batch.rows.flatten():
             columns = self._columns.get(path)
             if columns is None:
                 continue
-            without = made_up if path[0] == "observation" else padding
-            rows = np.delete(column, without, axis=0) if len(without) else column
-            if not columns.add(rows) and not self._allow_nonfinite:
-                raise _not_finite(batch, path, column, without)
+            rows = seen if path[0] == "observation" else used
+            counted = column if rows is None else column.take(rows, axis=0)
+            if not columns.add(counted) and not self._allow_nonfinite:
+                raise _not_finite(batch, path, column, rows)
         self.episodes += len(batch)
         self.steps += batch.num_steps
-        self.transitions += batch.num_steps - len(padding)
+        self.transitions += batch.num_steps if used is None else len(used)
 
     def join(self, other: Measure) -> None:
         """Count what another one has counted, behind all of one's own: of the episodes that follow in the dataset.
@@ -342,10 +343,20 @@ def _marked_as_real(batch: EpisodeBatch) -> np.ndarray:
     return np.array([bool(each.get(REAL_FINAL_ACTION)) for each in facts])
 
 
-def _not_finite(batch: EpisodeBatch, path: nest.Path, column: np.ndarray, without: np.ndarray) -> EpisodeError:
-    """The error that names the first such value."""
+def _others(batch: EpisodeBatch, without: np.ndarray) -> np.ndarray | None:
+    """The rows of a batch but for some; None: all."""
+    if not len(without):
+        return None
+    stays = np.ones(batch.num_steps, np.bool_)
+    stays[without] = False
+    return np.flatnonzero(stays)
+
+
+def _not_finite(batch: EpisodeBatch, path: nest.Path, column: np.ndarray, rows: np.ndarray | None) -> EpisodeError:
+    """The error that names the first such value of some rows."""
     bad = ~np.isfinite(column).reshape(len(column), -1).all(axis=1)
-    bad[without] = False
+    if rows is not None:
+        bad[np.setdiff1d(np.arange(len(bad)), rows)] = False
     row = int(np.argmax(bad))
     position = int(np.searchsorted(batch.starts, row, "right")) - 1
     return EpisodeError(
