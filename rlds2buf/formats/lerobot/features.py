@@ -79,7 +79,7 @@ class Numbers:
         if self.fields[0].part is None:
             return rows[self.fields[0].path].reshape(-1, *self.shape).astype(self.dtype, copy=False)
         count = len(rows[self.fields[0].path])
-        out = np.empty((count, *self.shape), self.dtype)
+        out = np.empty((count, math.prod(self.shape)), self.dtype)
         for field in self.fields:
             assert field.part is not None
             column = rows[field.path].reshape(count, -1)
@@ -89,7 +89,7 @@ class Numbers:
                 if column.dtype.kind in "iu" and column.dtype.itemsize == 8 and self.dtype.kind == "f":
                     if (joined.astype(column.dtype) != column).any():
                         raise OverflowError(nest.path_name(field.path))
-        return out
+        return out.reshape(count, *self.shape)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -63,6 +65,9 @@ _LENGTH, _FILE, _TASKS, _FACTS, _FINAL, _LAST_ROW, _PLACEHOLDER = (
     "last_row",
     "placeholder",
 )
+_STATISTICS, _COUNTED = "statistics", "counted"
+_AT_ONCE: Final = 1000
+"""Episodes whose statistics are read together."""
 _SPOOL, _PARTS = "spool", "parts"
 _SORTED: Final = ("episode_index", "index")
 """Columns whose limits each row group tells, so that who wants one episode finds it."""
@@ -309,11 +314,14 @@ class LeRobotDirSink(Sink):
             _LAST_ROW: FieldSpec((), np.dtype(np.uint8)),
             _PLACEHOLDER: FieldSpec((), np.dtype(np.bool_)),
         }
-        for name, field in self._number_fields.items():
-            fields[f"stats/{name}"] = FieldSpec((len(VALUES), *(field.shape or (1,))), np.dtype(np.float64))
+        self._statistics: dict[str, tuple[int, ...]] = {
+            name: (len(VALUES), *(n or 0 for n in field.shape or (1,))) for name, field in self._number_fields.items()
+        }
+        self._statistics.update({camera.name: (len(VALUES), 3, 1, 1) for camera in self._plan.cameras})
+        size = sum(map(math.prod, self._statistics.values()))
+        fields[_STATISTICS] = FieldSpec((size,), np.dtype(np.float64))
+        fields[_COUNTED] = FieldSpec((len(self._plan.cameras),), np.dtype(np.int64))
         for camera in self._plan.cameras:
-            fields[f"stats/{camera.name}"] = FieldSpec((len(VALUES), 3, 1, 1), np.dtype(np.float64))
-            fields[f"counted/{camera.name}"] = FieldSpec((), np.dtype(np.int64))
             if camera.kind == VIDEO:
                 fields[f"frames/{camera.name}"] = FieldSpec((3,), np.dtype(np.int64))
         cameras = [camera for camera in self._plan.cameras if camera.kind == VIDEO]
@@ -390,7 +398,7 @@ class LeRobotDirSink(Sink):
         own = {field.name: cells_of(laid.columns[field.path], field) for field in self._plan.rows}
         texts = [text.field.path for text in self._plan.texts]
         _check_texts(laid, [*texts, *([self._plan.task.path] if self._plan.task else [])])
-        pictures = self._pictures(laid)
+        told, counted = self._pictures(laid)
         for camera in self._plan.cameras:
             if camera.kind == IMAGE:
                 column = laid.columns[camera.field.path]
@@ -416,34 +424,34 @@ class LeRobotDirSink(Sink):
             _LAST_ROW: laid.last_row,
             _PLACEHOLDER: np.zeros(count, np.bool_) if batch.placeholder is None else batch.placeholder,
         }
-        for name, field in self._number_fields.items():
+        for name in self._number_fields:
             found = statistics_by_episode(columns[name], starts)
-            stacked = np.stack([found[key].astype(np.float64) for key in VALUES], axis=1)
-            rows[f"stats/{name}"] = stacked.reshape(count, len(VALUES), *(field.shape or (1,)))
-        self._spool.append({**rows, **pictures})
+            told[name] = np.stack([found[key].astype(np.float64) for key in VALUES], axis=1)
+        rows[_STATISTICS] = np.concatenate([told[name].reshape(count, -1) for name in self._statistics], axis=1)
+        rows[_COUNTED] = counted
+        self._spool.append(rows)
         self._append_frames(laid)
         self._episodes += count
         self._rows += int(laid.edges[-1])
         return int(laid.edges[-1])
 
-    def _pictures(self, laid: LaidOutRows) -> dict[str, np.ndarray]:
-        """What is counted of the pictures of each episode, by camera."""
+    def _pictures(self, laid: LaidOutRows) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """What is counted of the pictures of each episode, by camera, and of how many, ``[E, cameras]``."""
         found: dict[str, np.ndarray] = {}
         spans = list(itertools.pairwise(laid.edges.tolist()))
-        for camera in self._plan.cameras:
+        counted = np.empty((len(spans), len(self._plan.cameras)), np.int64)
+        for i, camera in enumerate(self._plan.cameras):
             column = laid.columns[camera.field.path]
-            values, counts = [], []
-            for start, stop in spans:
+            found[camera.name] = np.empty((len(spans), *self._statistics[camera.name]))
+            for episode, (start, stop) in enumerate(spans):
                 # Of videos that are copied nothing else is decoded.
                 frames = np.array([(stop - start) // 2]) if camera.is_video else sampled_frames(stop - start)
                 pixels = pixels_of(column, camera, start + frames)
                 if camera.name not in self._sizes:
                     self._sizes[camera.name] = list(pixels[0].shape[:2])
-                values.append(numbers_of_pictures(pixels))
-                counts.append(len(frames))
-            found[f"stats/{camera.name}"] = np.stack(values)
-            found[f"counted/{camera.name}"] = np.array(counts, np.int64)
-        return found
+                found[camera.name][episode] = numbers_of_pictures(pixels)
+                counted[episode, i] = len(frames)
+        return found, counted
 
     def _append_frames(self, laid: LaidOutRows) -> None:
         """The frames of each episode into the videos of each camera."""
@@ -518,16 +526,23 @@ class LeRobotDirSink(Sink):
         def tasks(start: int, stop: int) -> list[list[int]]:
             return [list(map(int, cell.split(b","))) for cell in spooled[_TASKS].read(start, stop).tolist()]
 
+        @functools.lru_cache(maxsize=2)
+        def read(start: int, stop: int) -> dict[str, np.ndarray]:
+            ends = np.cumsum([math.prod(shape) for shape in self._statistics.values()])
+            parts = np.split(spooled[_STATISTICS].read(start, stop), ends[:-1], axis=1)
+            shaped = zip(self._statistics.items(), parts, strict=True)
+            return {name: part.reshape(stop - start, *shape) for (name, shape), part in shaped}
+
+        counted = {camera.name: column(_COUNTED)[:, i] for i, camera in enumerate(self._plan.cameras)}
+
         def statistics(name: str) -> Callable[[int, int], tuple[np.ndarray, np.ndarray]]:
-            return lambda start, stop: (spooled[f"stats/{name}"].read(start, stop), lengths[start:stop])
+            return lambda start, stop: (read(start, stop)[name], counted.get(name, lengths)[start:stop])
 
-        def pictures(name: str) -> Callable[[int, int], tuple[np.ndarray, np.ndarray]]:
-            return lambda start, stop: (
-                spooled[f"stats/{name}"].read(start, stop),
-                spooled[f"counted/{name}"].read(start, stop),
-            )
+        def pictures(name: str) -> np.ndarray:
+            starts = range(0, self._episodes, _AT_ONCE)
+            each = (read(start, min(start + _AT_ONCE, self._episodes))[name] for start in starts)
+            return np.concatenate([np.empty((0, *self._statistics[name])), *each])
 
-        cameras = [camera.name for camera in self._plan.cameras]
         footage = {}
         for videos in self._videos:
             file, first, count = column(f"frames/{videos.camera.name}").T
@@ -539,13 +554,10 @@ class LeRobotDirSink(Sink):
             task_texts=[text.decode() for text in self._tasks.texts],
             tasks=tasks,
             footage=footage,
-            statistics={
-                **{name: statistics(name) for name in self._number_fields},
-                **{name: pictures(name) for name in cameras},
-            },
+            statistics={name: statistics(name) for name in self._statistics},
             summary={
                 **self._numbers.summary(paths),
-                **{name: summary_of_pictures(*pictures(name)(0, self._episodes)) for name in cameras},
+                **{name: summary_of_pictures(pictures(name), counts) for name, counts in counted.items()},
             },
         )
         robot_type = self._options["robot_type"] or self._facts.get("robot_type")
