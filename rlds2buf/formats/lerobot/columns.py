@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from rlds2buf.codecs.arrow.parquet import Unfit, column_of, leaf_of, spec_of_leaf
-from rlds2buf.codecs.arrow.tables import rows_at_once
+from rlds2buf.codecs.arrow.tables import arrow_errors, rows_at_once
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceFormatError
@@ -83,7 +83,8 @@ class RowsReader:
         for run in runs:
             for batch, low in self._batches(run, place):
                 for name, feature in self._features.items():
-                    _fill(out[name][low : low + batch.num_rows], batch, feature, run.file, low)
+                    with arrow_errors(run.file):
+                        _fill(out[name][low : low + batch.num_rows], batch, feature, run.file, low)
             place += run.high - run.low
         return out
 
@@ -178,9 +179,10 @@ class _OpenFile:
 
     def _checked(self, groups: Sequence[int]) -> Iterator[Any]:
         names = self._names
-        for batch in self._parquet.iter_batches(self._rows, row_groups=groups, columns=names, use_threads=False):
-            batch.validate(full=True)  # offsets that point outside of their buffers would be followed else
-            yield batch
+        with arrow_errors(self.path):
+            for batch in self._parquet.iter_batches(self._rows, row_groups=groups, columns=names, use_threads=False):
+                batch.validate(full=True)  # offsets that point outside of their buffers would be followed else
+                yield batch
 
 
 def _decoded(parquet: Any) -> int:

@@ -13,6 +13,7 @@ from rlds2buf.codecs.arrow.parquet import Unfit, column_of, leaf_of, spec_of_lea
 from rlds2buf.codecs.arrow.tables import rows_at_once
 from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.json_text import parse_json
+from rlds2buf.errors import SourceFormatError
 from rlds2buf.formats.lerobot.files import opened
 from rlds2buf.formats.lerobot.own_file import EPISODES, PADDING, REAL, value_from_json
 
@@ -75,7 +76,7 @@ def read_own_notes(root: Path, episodes: int, budget: Budget = BUDGET) -> OwnNot
     with opened(path) as parquet:
         absent = [name for name in _COLUMNS if name not in parquet.schema_arrow.names]
         if absent:
-            raise ValueError(f"{path}: no column `{absent[0]}`")
+            raise SourceFormatError(f"{path}: no column `{absent[0]}`")
         for batch in parquet.iter_batches(rows_at_once(parquet, path, _ROWS, budget), use_threads=False):
             batch.validate(full=True)  # offsets that point outside of their buffers would be followed else
             for name, kinds in _COLUMNS.items():
@@ -94,7 +95,7 @@ def _column(batch: Any, name: str, kinds: str, path: Path) -> np.ndarray:
             raise Unfit(f"holds {array.type}")
         return column_of(array, spec)
     except Unfit as cause:
-        raise ValueError(f"{path}: column `{name}` {cause.why}") from cause
+        raise SourceFormatError(f"{path}: column `{name}` {cause.why}") from cause
 
 
 def _joined(parts: Sequence[np.ndarray], kinds: str) -> np.ndarray:

@@ -111,15 +111,17 @@ def _table(path: Path, budget: Budget) -> tuple[np.ndarray, np.ndarray]:
         held = [name for name in schema.names if name != "task_index"]
         named = [name for name in ("task", "__index_level_0__") if name in held] or held[:1]
         if "task_index" not in schema.names or not named:
-            raise ValueError(f"its columns are {', '.join(schema.names)}, not task_index and the task's text")
+            raise SourceFormatError(
+                f"{path}: its columns are {', '.join(schema.names)}, not task_index and the task's text"
+            )
         for batch in parquet.iter_batches(rows_at_once(parquet, path, _ROWS, budget), use_threads=False):
             batch.validate(full=True)  # offsets that point outside of their buffers would be followed else
-            numbers.append(_column(batch, "task_index", "iu").astype(np.int64))
-            texts.append(_column(batch, named[0], "O"))
+            numbers.append(_column(path, batch, "task_index", "iu").astype(np.int64))
+            texts.append(_column(path, batch, named[0], "O"))
     return np.concatenate(numbers), np.concatenate(texts)
 
 
-def _column(batch: Any, name: str, kinds: str) -> np.ndarray:
+def _column(path: Path, batch: Any, name: str, kinds: str) -> np.ndarray:
     try:
         array = leaf_of(batch, (name,))
         spec = spec_of_leaf(array.type, array)
@@ -127,4 +129,4 @@ def _column(batch: Any, name: str, kinds: str) -> np.ndarray:
             raise Unfit(f"holds {array.type}")
         return column_of(array, spec)
     except Unfit as cause:
-        raise ValueError(f"column `{name}` {cause.why}") from cause
+        raise SourceFormatError(f"{path}: column `{name}` {cause.why}") from cause
