@@ -101,7 +101,8 @@ class LeRobotDirSink(Sink):
         final_row: "keep" all rows, or "drop" the last ones, whose action is padding.
         images: "video", or files in the rows, "png" (lossless) or "jpeg".  Pictures that are files already stay as they
             are there, and frames of videos are copied, not encoded again, where they are whole runs of a video.
-        codec: of videos: "libsvtav1" (AV1), "h264" (faster) or "hevc"; None: AV1, but what is a video is copied.
+        codec: of videos: "libsvtav1" (AV1), "h264" (faster) or "hevc"; None: AV1, but what is a video is copied, or
+            stays of its codec where frames must be encoded again.
         crf: their quality: the lower, the better and larger.
         g: frames from keyframe to keyframe.
         preset: of the encoder; None: 12 for AV1, else its own.
@@ -175,11 +176,12 @@ class LeRobotDirSink(Sink):
         Raises:
             SnapshotExists: the target is there already, or another process is writing it.
             SnapshotError: resuming, and the source or the options are not the same.
-            SinkError: the files can't be written.
+            SinkError: the files can't be written, or are what is read.
             MissingDependency: pyarrow is not installed.
             ValueError: the options don't fit the data, or nothing tells how many rows a second there are.
         """
         self._spec, self._provenance = spec, plain_json(provenance)
+        _refuse_own_source(Path(self.name), self._provenance)
         facts = self._provenance.get("dataset")
         self._facts: dict[str, Any] = facts if isinstance(facts, dict) else {}
         images = VIDEO if self._options["images"] == VIDEO else IMAGE
@@ -588,6 +590,14 @@ class LeRobotDirSink(Sink):
             yield f"no text field is a task: that of all episodes is {self._task_text!r}, {said}"
         for videos in self._videos:
             yield from videos.said()
+
+
+def _refuse_own_source(target: Path, provenance: Mapping[str, Any]) -> None:
+    """Raise where the target is what is read: its videos are copied from there while it would be replaced."""
+    parts = provenance.get("options", {}).get("mixture", [])
+    for name in (provenance.get("source"), *(part["source"] for part in parts)):
+        if name is not None and target.exists() and Path(str(name)).resolve() == target.resolve():
+            raise SinkError(f"{target}: the dataset that is read; write to another folder")
 
 
 def _limits(episode: int, row: int, lengths: np.ndarray) -> dict[str, np.ndarray]:

@@ -42,7 +42,8 @@ class Encoding:
     """How frames are encoded.
 
     Attributes:
-        codec: of :data:`rlds2buf.codecs.video.encode.CODECS`; None: AV1, and what is a video already is copied.
+        codec: of :data:`rlds2buf.codecs.video.encode.CODECS`; None: AV1, and what is a video already is copied, or
+            stays of its codec.
         crf, g, preset: as of :class:`~rlds2buf.codecs.video.encode.VideoEncoder`.
     """
 
@@ -55,6 +56,10 @@ class Encoding:
     def encoder(self) -> str:
         """What encodes."""
         return CODECS[self.codec or "libsvtav1"]
+
+    def like(self, codec: str) -> Encoding:
+        """For frames of a video of a codec, which stay of it unless another one was asked for."""
+        return dataclasses.replace(self, codec=codec) if self.codec is None and codec in CODECS else self
 
 
 @dataclasses.dataclass
@@ -96,6 +101,7 @@ class CameraVideos:
     ) -> None:
         self.camera = camera
         self._place, self._parts, self._encoding, self._most_bytes = place, parts, encoding, most_bytes
+        self._again = encoding
         self._count = self._number = self._bytes = 0
         self._kind = b""
         self._held: list[FrameRun] = []
@@ -188,7 +194,7 @@ class CameraVideos:
         elif self.camera.is_video and self._encoded:
             yield f"{where}: all {self._encoded:,} episodes were encoded again: {self._why}"
         if self._ratios:
-            codec = _NAMES[self._encoding.encoder]
+            codec = _NAMES[self._again.encoder]
             yield (
                 f"{where} is a video ({codec}, crf {self._encoding.crf}): PSNR {np.mean(self._ratios):.1f} dB, "
                 f"at least {min(self._ratios):.1f}, by a frame of each of {len(self._ratios)} episodes"
@@ -211,10 +217,11 @@ class CameraVideos:
     def _copied(self, column: np.ndarray) -> FrameRun | None:
         """The run that an episode's frames are, if their packets can be copied."""
         found = runs(column)
+        facts = probe(found[0].path)
+        self._again = self._encoding.like(facts.codec)
         if len(found) > 1:
             self._why = "its frames are not one run of a video"
             return None
-        facts = probe(found[0].path)
         codec = self._encoding.codec
         if codec is not None and facts.codec != _NAMES[self._encoding.encoder]:
             self._why = f"it was {facts.codec}"
@@ -238,7 +245,7 @@ class CameraVideos:
         height, width = frames.shape[1:3]
         path = self._parts / f"{self._count:06d}.mp4"
         path.unlink(missing_ok=True)
-        how = self._encoding
+        how = self._again
         encoder = VideoEncoder(
             path, width, height, self._fps, codec=how.encoder, crf=how.crf, g=how.g, preset=how.preset
         )
