@@ -230,7 +230,7 @@ class Columns:
             none = self.dtype.type(np.nan) if self.dtype.kind == "f" else self.dtype.type(0)
             return 0, none, none, np.nan, np.nan, np.full(len(LEVELS), np.nan)
         below, above, weight = places(count)
-        ordered = order_statistics(blocks, count, [0, count - 1, *below, *above])
+        ordered = order_statistics(blocks, count, [0, count - 1, *below, *above], (self._width - 1) * self.rows)
         low, high = ordered[:2]
         lower, upper = ordered[2:].astype(np.float64).reshape(2, -1)
         mean, std = (float(low), 0.0) if low == high else moments(blocks, count)

@@ -9,11 +9,13 @@ column in a file is read once for each 16 bits at the most.
 
 from __future__ import annotations
 
-import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+
+from rlds2buf.kernels.digits import count_digits, pick_digits
 
 __all__ = ["LEVELS", "LEVEL_NAMES", "order_statistics", "places", "quantiles_of_sorted", "weighted"]
 
@@ -26,9 +28,18 @@ _FEW = 1 << 16
 """So many values are looked through as they are; of more, histograms are taken."""
 _HELD_BYTES = 1 << 26
 """Values of one bucket that are copied out, to be looked at again; of more they are filtered on each pass."""
+_MANY = 1 << 27
+"""Values for which loading machine code pays, where it is not loaded already."""
 
 Blocks = Callable[[], Iterable[np.ndarray]]
 """Gives the values of a column ``[n]`` in pieces, as often as it is called."""
+
+
+class _Loops(NamedTuple):
+    """The loops over values: machine code where that pays, else numpy's."""
+
+    count: Any
+    pick: Any
 
 
 def places(count: int, levels: Sequence[float] = LEVELS) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -63,7 +74,7 @@ def quantiles_of_sorted(values: np.ndarray, levels: Sequence[float] = LEVELS) ->
     return weighted(low, high, weight.reshape(-1, *(1,) * (values.ndim - 1)))
 
 
-def order_statistics(blocks: Blocks, count: int, ranks: Sequence[int] | np.ndarray) -> np.ndarray:
+def order_statistics(blocks: Blocks, count: int, ranks: Sequence[int] | np.ndarray, others: int = 0) -> np.ndarray:
     """The values of some ranks among all values of a column, had they been sorted.
 
     Args:
@@ -71,6 +82,7 @@ def order_statistics(blocks: Blocks, count: int, ranks: Sequence[int] | np.ndarr
             of bytes, without NaN.
         count: how many values there are.
         ranks: from 0 (the smallest) to ``count - 1`` (the largest), in any order.
+        others: values of other columns that are looked at, too: where there are many, loops are compiled.
 
     Returns:
         ``[len(ranks)]`` of the column's type; zero is positive.
@@ -79,86 +91,101 @@ def order_statistics(blocks: Blocks, count: int, ranks: Sequence[int] | np.ndarr
     [-1.0, 3.0]
     """
     dtype = next(iter(blocks())).dtype
-    width = dtype.itemsize * 8
-    found = _select(lambda: map(_keys, blocks()), count, np.asarray(ranks, np.int64), width)
-    values = _values(found.astype(f"u{dtype.itemsize}"), dtype)
+    own = np.dtype(f"u{dtype.itemsize}")
+    of_few = "numba" not in sys.modules and count + others < _MANY
+    loops = _Loops(*(kernel.twin if of_few else kernel for kernel in (count_digits, pick_digits)))
+    found = _select(
+        lambda: (np.ascontiguousarray(block).view(own) for block in blocks()),
+        _turn(dtype, own),
+        loops,
+        count,
+        np.asarray(ranks, np.int64),
+        dtype.itemsize * 8,
+    )
+    values = _values(found.astype(own), dtype)
     return values + values.dtype.type(0) if dtype.kind == "f" else values
 
 
-def _kept(blocks: Blocks, count: int) -> Blocks:
-    """What gives the same, held in memory if it is of few enough values."""
-    if count * 8 > _HELD_BYTES:
-        return blocks
-    held = list(blocks())
-    return lambda: held
+def _turn(dtype: np.dtype, own: np.dtype) -> np.ndarray:
+    """How the bits of a type are turned so that they are in the order of its values (:mod:`rlds2buf.kernels.digits`).
+
+    NaN are then behind everything, or before it.
+    """
+    sign, every = 1 << (8 * own.itemsize - 1), (1 << 8 * own.itemsize) - 1
+    return np.array({"f": [sign, sign, every], "i": [sign, sign, sign]}.get(dtype.kind, [sign, 0, 0]), own)
 
 
-def _select(keys: Blocks, count: int, ranks: np.ndarray, undecided: int) -> np.ndarray:
-    """The keys of some ranks, ``uint64``; all keys are alike but for so many of their lowest bits."""
-    if count <= _FEW:
-        return _picked(list(keys()), ranks)
+def _select(
+    blocks: Blocks, turn: np.ndarray, loops: _Loops, count: int, ranks: np.ndarray, undecided: int
+) -> np.ndarray:
+    """The bits, turned, of the numbers of some ranks, ``uint64``; all are alike but for so many of the lowest bits."""
     digit = min(_DIGIT, undecided)
     low = undecided - digit
-    histogram = np.zeros(1 << digit, np.int64)
-    for block in keys():
-        histogram += np.bincount(_bucket(block, low, digit), minlength=len(histogram))
-    ends = np.cumsum(histogram)
+    if count <= _FEW:
+        every = np.ones(1, np.bool_)
+        return _ranked(_picked(blocks, turn, loops, low, every, count), ranks)
+    counts = np.zeros(1 << digit, np.int64)
+    for block in blocks():
+        loops.count(block, turn, low, counts)
+    ends = np.cumsum(counts)
     buckets = np.searchsorted(ends, ranks, "right")
     wanted = np.unique(buckets)
     if not low:
-        prefix = next(iter(block for block in keys() if len(block)))[:1].astype(np.uint64) >> np.uint64(digit)
-        return (prefix << np.uint64(digit)) | buckets.astype(np.uint64)
-    inside = int(histogram[wanted].sum())
+        first = np.zeros(1, turn.dtype)
+        loops.pick(next(block for block in blocks() if len(block))[:1], turn, 0, np.ones(1, np.bool_), first, 0)
+        return (first.astype(np.uint64) >> np.uint64(digit) << np.uint64(digit)) | buckets.astype(np.uint64)
+    inside = int(counts[wanted].sum())
     if inside <= _FEW:
-        start = np.cumsum(histogram[wanted]) - histogram[wanted]  # of each bucket among those that are held
-        at = np.searchsorted(wanted, buckets)
-        return _picked(list(_within(keys, low, digit, wanted)), ranks - (ends - histogram)[buckets] + start[at])
+        start = np.cumsum(counts[wanted]) - counts[wanted]  # of each bucket among those that are held
+        places_held = ranks - (ends - counts)[buckets] + start[np.searchsorted(wanted, buckets)]
+        return _ranked(_picked(blocks, turn, loops, low, _marked(wanted, digit), inside), places_held)
     found = np.empty(len(ranks), np.uint64)
     for bucket in wanted.tolist():
-        size = int(histogram[bucket])
+        size = int(counts[bucket])
         mine = buckets == bucket
-        part = _kept(functools.partial(_within, keys, low, digit, np.array([bucket])), size)
-        found[mine] = _select(part, size, ranks[mine] - (ends[bucket] - size), low)
+        part = _part(blocks, turn, loops, low, _marked(np.array([bucket]), digit), size)
+        found[mine] = _select(part, np.zeros_like(turn), loops, size, ranks[mine] - (ends[bucket] - size), low)
     return found
 
 
-def _picked(parts: list[np.ndarray], ranks: np.ndarray) -> np.ndarray:
-    """The keys of some ranks, of few keys."""
-    held = np.concatenate(parts)
-    held.partition(np.unique(ranks))
-    return held[ranks].astype(np.uint64)
+def _ranked(keys: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+    """Those of some ranks, of few."""
+    keys.partition(np.unique(ranks))
+    return keys[ranks].astype(np.uint64)
 
 
-def _within(keys: Blocks, low: int, digit: int, buckets: np.ndarray) -> Iterator[np.ndarray]:
-    """The keys that lie in some buckets."""
+def _marked(buckets: np.ndarray, digit: int) -> np.ndarray:
+    """``[2 ** digit] bool``: the buckets."""
     is_wanted = np.zeros(1 << digit, np.bool_)
     is_wanted[buckets] = True
-    for block in keys():
-        yield block[is_wanted.take(_bucket(block, low, digit))]
+    return is_wanted
 
 
-def _bucket(keys: np.ndarray, low: int, digit: int) -> np.ndarray:
-    """The bits of each key from `low` on, `digit` of them, as an index."""
-    kind = keys.dtype.type
-    shifted = keys >> kind(low) if low else keys
-    if low + digit < keys.dtype.itemsize * 8:
-        shifted = shifted & kind((1 << digit) - 1)
-    return shifted.astype(np.intp)
+def _part(blocks: Blocks, turn: np.ndarray, loops: _Loops, low: int, is_wanted: np.ndarray, size: int) -> Blocks:
+    """The numbers of a bucket with their bits turned, held if they are not too many."""
+
+    def pieces() -> Iterator[np.ndarray]:
+        for block in blocks():
+            out = np.empty(len(block), turn.dtype)
+            yield out[: loops.pick(block, turn, low, is_wanted, out, 0)]
+
+    if size * turn.itemsize > _HELD_BYTES:
+        return pieces
+    held = [_picked(blocks, turn, loops, low, is_wanted, size)]
+    return lambda: held
 
 
-def _keys(values: np.ndarray) -> np.ndarray:
-    """Unsigned integers in the order of the values; NaN are behind everything, or before it."""
-    size = values.dtype.itemsize
-    bits = np.ascontiguousarray(values).view(f"u{size}")
-    sign = bits.dtype.type(1 << (8 * size - 1))
-    if values.dtype.kind == "f":
-        negative = (bits.view(f"i{size}") >> (8 * size - 1)).view(bits.dtype)  # all ones where it is
-        return bits ^ (negative | sign)
-    return bits ^ sign if values.dtype.kind == "i" else bits
+def _picked(blocks: Blocks, turn: np.ndarray, loops: _Loops, low: int, is_wanted: np.ndarray, most: int) -> np.ndarray:
+    """The numbers that lie in some buckets, with their bits turned; there are at most so many."""
+    out = np.empty(most, turn.dtype)
+    count = 0
+    for block in blocks():
+        count = loops.pick(block, turn, low, is_wanted, out, count)
+    return out[:count]
 
 
 def _values(keys: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The inverse of :func:`_keys`."""
+    """The numbers of bits that were turned."""
     sign = keys.dtype.type(1 << (8 * keys.dtype.itemsize - 1))
     if dtype.kind == "f":
         keys = np.where(keys & sign, keys ^ sign, ~keys)

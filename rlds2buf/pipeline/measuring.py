@@ -231,8 +231,9 @@ class PictureSample:
         if frames is None:
             return cls(index, [np.arange(length) for length in lengths.tolist()])
         chosen = _spread(len(index), -(-frames // _FRAMES_OF_AN_EPISODE))
-        each = -(-frames // max(1, len(chosen)))
-        return cls(index[chosen], [_spread(length, each) for length in lengths[chosen].tolist()])
+        shares = [len(share) for share in np.array_split(np.arange(frames), max(1, len(chosen)))]
+        rows = [_spread(length, most) for length, most in zip(lengths[chosen].tolist(), shares, strict=False)]
+        return cls(index[chosen], rows)
 
 
 def measured_pictures(

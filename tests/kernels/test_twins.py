@@ -10,7 +10,7 @@ import pytest
 
 from rlds2buf.codecs.tfrecord.frames import frame, length_crcs
 from rlds2buf.core.row_flags import BREAK, FINAL_ROW, LINKED, OWN_NEXT
-from rlds2buf.kernels import chain, chain_back, frames, gather, goals, priorities, returns, ring, runs, sum_tree
+from rlds2buf.kernels import chain, chain_back, digits, frames, gather, goals, priorities, returns, ring, runs, sum_tree
 from rlds2buf.kernels.compiled import Kernel
 
 SEEDS = range(20)
@@ -99,6 +99,21 @@ def test_goals(seed: int) -> None:
     ends = rng.integers(0, 3, batch).astype(np.uint8)
     rewards, reward, discount, bootstrap = rng.random((4, batch)).astype(np.float32)
     assert_twins(goals.judge, chosen, rewards, met, 0.9, reward, ends, discount, bootstrap)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8"])
+def test_digits(seed: int, dtype: str) -> None:
+    rng = np.random.default_rng(seed)
+    bits = rng.integers(0, np.iinfo(dtype).max, int(rng.integers(0, 400)), dtype, endpoint=True)
+    width = bits.itemsize * 8
+    sign, every = 1 << (width - 1), (1 << width) - 1
+    turn = np.array([[sign, sign, every], [sign, sign, sign], [sign, 0, 0]][seed % 3], dtype)
+    size = 1 << int(rng.integers(1, min(16, width) + 1))
+    low = int(rng.integers(0, width - size.bit_length() + 2))
+    assert_twins(digits.count_digits, bits, turn, low, rng.integers(0, 9, size))
+    is_wanted = rng.random(size) < rng.choice([0, 0.2, 1])
+    assert_twins(digits.pick_digits, bits, turn, low, is_wanted, np.zeros(len(bits) + 3, dtype), 2)
 
 
 def tree_of(rng: np.random.Generator) -> sum_tree.SumTree:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,23 @@ def test_columns_too_long_to_be_held_give_the_same(monkeypatch: pytest.MonkeyPat
     with Spool(1 << 20) as spool:
         found = counted(spool, values, list(range(10_000, len(values), 10_000))).numbers()
     assert_same(found, expected)
+
+
+def test_memory_stays_within_the_budget() -> None:
+    rng = np.random.default_rng(7)
+    values = rng.standard_normal((50_000, 8))
+    tracemalloc.start()
+    try:
+        with Spool(4 << 20) as spool:
+            column = spool.columns((8,), values.dtype)
+            for i in range(10):  # 32 MB
+                column.add(values + i)
+            found = column.numbers()
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.max.tolist() == (values.max(0) + 9).tolist()
+    assert most < 24 << 20, most
 
 
 def test_what_is_not_finite_is_left_out_by_dimension() -> None:

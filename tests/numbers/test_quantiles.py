@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -33,9 +35,13 @@ def test_quantiles_are_numpy_s_to_the_last_bit_however_few_values_are_sorted(
             np.testing.assert_array_equal(chosen(one), np.quantile(one.astype(np.float64), LEVELS))
 
 
+@pytest.mark.parametrize("many", [0, 1 << 60], ids=["compiled", "numpy"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("how", ["wide", "narrow", "ties", "constant"])
-def test_of_many_values_of_each_type(dtype: str, how: str) -> None:
+def test_of_many_values_of_each_type(dtype: str, how: str, many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantiles, "_MANY", many)
+    if many:
+        monkeypatch.delitem(sys.modules, "numba", raising=False)
     values = column(dtype, (200_000,), how, np.random.default_rng(3))
     np.testing.assert_array_equal(chosen(values), np.quantile(values.astype(np.float64), LEVELS))
 

@@ -16,7 +16,7 @@ import rlds2buf
 from rlds2buf import Episode, EpisodeBatch, EpisodeError, SpecMismatch, Statistics
 from rlds2buf.codecs.images import decode
 from rlds2buf.numbers.accumulators import Spool
-from rlds2buf.pipeline.measuring import Measure
+from rlds2buf.pipeline.measuring import Measure, PictureSample
 from tests.data import DATA
 from tests.formats.lerobot.by_hand import columns_of, write_v2, write_v3
 from tests.made import BOTH, MADE
@@ -192,6 +192,25 @@ class TestPictures:
             np.testing.assert_array_equal(getattr(found["observation/first"], key), expected)
             np.testing.assert_array_equal(getattr(found["observation/gray"], key), expected[:1])
         np.testing.assert_allclose(found["observation/last"].std, frames.std(axis=(0, 1, 2)) / 255)
+
+    @pytest.mark.parametrize(("frames", "found"), [(1, 1), (7, 7), (25, 25), (64, 64), (90, 90), (91, 90), (1000, 90)])
+    def test_as_many_as_asked_for_if_there_are(self, frames: int, found: int) -> None:
+        sample = PictureSample.of(np.arange(9), np.full(9, 10), frames)
+        rows = [row for rows in sample.rows for row in rows.tolist()]
+        assert len(rows) == found and len(sample.episodes) == len(sample.rows) == min(9, -(-frames // 10))
+        assert all(len(set(part.tolist())) == len(part) and part.max() < 10 for part in sample.rows)
+
+    def test_frames_of_videos(self, tmp_path: Path) -> None:
+        write_v3(tmp_path / "set")
+        found = rlds2buf.statistics(tmp_path / "set", picture_sample="all")
+        with rlds2buf.open_source(tmp_path / "set") as source:
+            frames = np.concatenate([episode.observation["images"]["top"] for episode in source])
+        top = found["observation/images/top"]
+        assert top.is_picture and top.count.tolist() == [len(frames)] * 3
+        np.testing.assert_allclose(top.mean, frames.mean(axis=(0, 1, 2)) / 255)
+        np.testing.assert_array_equal(top.q50, np.quantile(frames.reshape(-1, 3), 0.5, axis=0) / 255)
+        few = rlds2buf.statistics(tmp_path / "set", picture_sample=3)
+        assert few["observation/images/wrist"].count.tolist() == [3, 3, 3]
 
     def test_made_up_frames_are_not_looked_at(self) -> None:
         frames = np.full((3, 8, 8, 3), 255, np.uint8)
