@@ -214,7 +214,7 @@ def encode(path: Path, frames: np.ndarray, codec: str = "libsvtav1") -> int:
 
 def pictures(bench: Bench, folder: Path, steps: int) -> None:
     """A camera."""
-    length, target = 100, folder / "out"
+    length, target = 200, folder / "out"
     count = max(1, steps // length)
     path = write_pictures(folder / "rlds", count, length)
     # What everybody encodes is what the JPEG files hold.
