@@ -55,7 +55,7 @@ def test_a_name_of_files_that_are_not_written_is_refused(
 
 
 def test_what_is_not_written_has_the_suffixes_of_all_logs() -> None:
-    assert {".npz", ".csv", ".jsonl", ".parquet", ".json", ".tfrecord"} <= set(NOT_WRITTEN)
+    assert {".npz", ".csv", ".jsonl", ".json", ".tfrecord"} <= set(NOT_WRITTEN)
 
 
 def test_the_command_line_names_its_option_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

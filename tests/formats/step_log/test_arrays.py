@@ -71,7 +71,7 @@ class TestNpz:
         assert [e.num_steps for e in open_source(tmp_path / "arrays")] == [3, 3]
 
     def test_stable_baselines_demonstrations(self, tmp_path: Path) -> None:
-        """The keys of its generate_expert_traj."""
+        """The keys of its generate_expert_traj, read as a log; unasked they are ``sb2``."""
         starts = np.array([1, 0, 0, 1, 0, 0], bool)
         columns = {
             "actions": np.zeros((6, 1)),
@@ -80,7 +80,7 @@ class TestNpz:
             "episode_returns": np.array([3.0, 3.0]),
             "episode_starts": starts,
         }
-        source = open_source(npz(tmp_path / "a.npz", **columns))
+        source = open_source(npz(tmp_path / "a.npz", **columns), format="npz")
         assert [e.num_steps for e in source] == [3, 3]
         assert source.details()["ignored"] == {"episode_returns": "has 2 rows, where most have 6"}
 
