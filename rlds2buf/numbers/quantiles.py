@@ -139,6 +139,8 @@ def _select(
         start = np.cumsum(counts[wanted]) - counts[wanted]  # of each bucket among those that are held
         places_held = ranks - (ends - counts)[buckets] + start[np.searchsorted(wanted, buckets)]
         return _ranked(_picked(blocks, turn, loops, low, _marked(wanted, digit), inside), places_held)
+    if counts[wanted[0]] == count:  # of a constant, or of values close to one another
+        return _select(blocks, turn, loops, count, ranks, low)
     found = np.empty(len(ranks), np.uint64)
     for bucket in wanted.tolist():
         size = int(counts[bucket])
