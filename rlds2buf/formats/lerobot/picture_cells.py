@@ -18,7 +18,7 @@ from rlds2buf.core import nest
 from rlds2buf.errors import SourceFormatError, SpecMismatch
 from rlds2buf.formats.lerobot.features import Camera
 
-__all__ = ["JPEG", "PNG", "cells_of_pictures", "pixels_of"]
+__all__ = ["JPEG", "PNG", "cells_of_pictures", "decoded", "pixels_of"]
 
 PNG, JPEG = "png", "jpeg"
 
@@ -55,10 +55,7 @@ def pixels_of(column: np.ndarray, camera: Camera, rows: Sequence[int]) -> Sequen
     """
     some = column[np.asarray(rows, np.int64)]
     if camera.is_video:
-        height, width, channels = camera.field.spec.shape
-        out = np.empty((len(some), height or 0, width or 0, channels or 0), camera.field.spec.dtype)
-        decode_into(out, runs(some))
-        return list(out)
+        return list(decoded(some, camera))
     if camera.is_encoded:
         image = StoredImage(camera.field.spec.shape, np.dtype(np.uint8))
         try:
@@ -66,6 +63,18 @@ def pixels_of(column: np.ndarray, camera: Camera, rows: Sequence[int]) -> Sequen
         except SourceFormatError as cause:
             raise SpecMismatch(str(cause), path=nest.path_name(camera.field.path), rule="spec") from cause
     return list(some)
+
+
+def decoded(names: np.ndarray, camera: Camera) -> np.ndarray:
+    """``[T, height, width, channels]`` of ``[T] object`` names of frames; what was gray has one channel again.
+
+    Raises:
+        SourceNotFound, SourceFormatError: they are not there, or damaged.
+    """
+    height, width, channels = (side or 0 for side in camera.field.spec.shape)
+    out = np.empty((len(names), height, width, 1 if camera.is_depth else 3), camera.field.spec.dtype)
+    decode_into(out, runs(names))
+    return out[..., :channels]
 
 
 def _of_three(pixels: np.ndarray) -> np.ndarray:

@@ -95,7 +95,7 @@ class LeRobotDirSink(Sink):
         fps: rows a second, a whole number; None: the dataset's own rate, or what its timestamps say.
         task: a text field that is the task; None: one called language_instruction, natural_language_instruction, task
             or instruction.
-        task_text: the one task of all episodes where no field is; None: the dataset's name.
+        task_text: the one task of all episodes where no field is; None: the dataset's own, or its name.
         state: fields whose numbers are joined to observation.state, with commas between; None: one called state or
             proprio.
         final_row: "keep" all rows, or "drop" the last ones, whose action is padding.
@@ -507,7 +507,9 @@ class LeRobotDirSink(Sink):
     @property
     def _task_text(self) -> str:
         """The task where no field is."""
-        return str(self._options["task_text"] or Path(os.path.abspath(self.name)).name)
+        known = self._facts.get("task")
+        usual = known if isinstance(known, str) and known else Path(os.path.abspath(self.name)).name
+        return str(self._options["task_text"] or usual)
 
     def _lose(self, path: str, why: str) -> None:
         """Note that something is not kept, and why."""

@@ -254,7 +254,10 @@ class LeRobotDirSource(Source):
         names = {name: one.names for name, one in info.features.items() if one.names and not one.is_picture}
         known = {"fps": info.fps, "robot_type": info.robot_type, "names": names}
         told = {name: value for name, value in known.items() if value}
-        return {**told, **known_before} if isinstance(known_before, dict) else told
+        tasks = self._dataset.tasks
+        if own is not None and tasks is not None and len(tasks) == 1:  # it may be that of no field
+            told["task"] = tasks.texts[0].decode("utf-8", "replace")
+        return {**known_before, **told} if isinstance(known_before, dict) else told
 
     def findings(self, *, quick: bool = False) -> Iterator[Issue]:
         """See :meth:`Source.findings`; without `quick` the rows are read and the videos' tables, nothing is decoded."""

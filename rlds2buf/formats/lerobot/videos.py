@@ -27,6 +27,7 @@ from rlds2buf.core import nest
 from rlds2buf.errors import SinkError, SnapshotCorrupt
 from rlds2buf.files.durable import sync_file
 from rlds2buf.formats.lerobot.features import Camera
+from rlds2buf.formats.lerobot.picture_cells import decoded
 
 __all__ = ["CameraVideos", "Encoding"]
 
@@ -236,10 +237,7 @@ class CameraVideos:
         if self.camera.is_depth:
             where = nest.path_name(self.camera.field.path)
             raise SinkError(f"{where}: depth can be copied, not encoded, and {self._why}: --drop {where}")
-        height, width, channels = self.camera.field.spec.shape
-        out = np.empty((len(column), height or 0, width or 0, channels or 0), self.camera.field.spec.dtype)
-        decode_into(out, runs(column))
-        return out
+        return decoded(column, self.camera)
 
     def _encode(self, frames: np.ndarray) -> _Episode:
         height, width = frames.shape[1:3]
