@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -65,6 +65,11 @@ class Dataset:
     layout: Layout
     own: OwnFile | None = None
     notes: OwnNotes | None = None
+
+    @property
+    def derives_ends(self) -> bool:
+        """Whether flags and discount follow from LeRobot's features; we note such datasets only without flags."""
+        return self.own is None or not any(field.path[0] in FLAG_FIELDS for field in self.own.fields)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +132,7 @@ class BlockReader:
     def __init__(self, dataset: Dataset, choices: Choices, budget: Budget = BUDGET) -> None:
         self._dataset, self._choices, self._budget = dataset, choices, budget
         self._fields = [field for field in dataset.layout.fields if choices.wants(field.path)]
-        self._derives_discount = dataset.own is None and choices.wants(("discount",))
+        self._derives_discount = dataset.derives_ends and choices.wants(("discount",))
         self._rows = RowsReader(self._columns(), budget, dataset.index.footers)
         kept = {field.name: Feature(field.name, "string", (1,)) for field in self._fields if field.kind == ROWS}
         self._own_rows = RowsReader(kept, budget) if kept else None
@@ -330,18 +335,22 @@ class BlockReader:
             else:
                 put(columns, field.path, column)
         columns = as_nests(columns)
-        if self._dataset.own is not None:
-            return self._own_batch(work, columns, flags)
+        if not self._dataset.derives_ends:
+            return self._own_batch(work, columns, flags, ())
         ends = {name: work.told[name] for name in self._dataset.layout.ends}
         made, derived = flags_of(ends, work.starts, count, self._choices.ends)
         if "discount" not in columns and self._derives_discount:
             columns["discount"] = discounts(made["is_terminal"], work.starts)
+        if self._dataset.own is not None:
+            return self._own_batch(work, columns, made, derived)
         real = real_last_actions(ends, work.starts, lengths)
         shared, facts = _marked(real, {}, None)
         rows = Episode(**columns, **made, metadata=shared, source=self._dataset.name, index=int(work.chosen[0]))  # type: ignore[arg-type]
         return EpisodeBatch(rows, work.starts, index=work.chosen, metadata=facts, derived=derived)
 
-    def _own_batch(self, work: _Work, columns: dict[str, Any], flags: dict[str, np.ndarray]) -> EpisodeBatch:
+    def _own_batch(
+        self, work: _Work, columns: dict[str, Any], flags: dict[str, np.ndarray], derived: Collection[str]
+    ) -> EpisodeBatch:
         """Episodes as they were written."""
         own, notes, chosen = self._dataset.own, self._dataset.notes, work.chosen
         assert own is not None and notes is not None
@@ -362,9 +371,8 @@ class BlockReader:
         shared, metadata = _marked(notes.real(chosen), dict(own.metadata), facts)
         rows = Episode(**columns, **flags, metadata=shared, source=self._dataset.name, index=int(chosen[0]))  # type: ignore[arg-type]
         placeholder = notes.placeholder[chosen]
-        return EpisodeBatch(
-            rows, work.starts, placeholder if placeholder.any() else None, index=chosen, metadata=metadata
-        )
+        marks = placeholder if placeholder.any() else None
+        return EpisodeBatch(rows, work.starts, marks, index=chosen, metadata=metadata, derived=derived)
 
     def _column(self, field: Field, work: _Work) -> np.ndarray:
         where = nest.path_name(field.path)

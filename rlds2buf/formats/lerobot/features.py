@@ -136,6 +136,7 @@ class Plan:
     Attributes:
         numbers, texts, cameras: the features.
         rows: fields that are kept beside the dataset, by row.
+        indices: fields that every dataset has anyway.
         task: the field whose text is the task; None if there is none.
         lost: what is not kept as it was: field to the reason.
         notes: sentences on what was decided.
@@ -145,6 +146,7 @@ class Plan:
     texts: list[Text] = dataclasses.field(default_factory=list)
     cameras: list[Camera] = dataclasses.field(default_factory=list)
     rows: list[OwnField] = dataclasses.field(default_factory=list)
+    indices: list[OwnField] = dataclasses.field(default_factory=list)
     task: OwnField | None = None
     lost: dict[str, str] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
@@ -155,7 +157,7 @@ class Plan:
         found = [field for one in self.numbers for field in one.fields]
         found += [text.field for text in self.texts]
         found += [camera.field for camera in self.cameras]
-        return [*found, *self.rows, *([self.task] if self.task is not None else [])]
+        return [*found, *self.rows, *self.indices, *([self.task] if self.task is not None else [])]
 
     def features(self, names: Mapping[str, Any], sizes: Mapping[str, Sequence[int]]) -> dict[str, dict[str, Any]]:
         """As ``info.json`` has them.
@@ -194,6 +196,7 @@ def plan_of(
     task: str | None = None,
     images: str = VIDEO,
     omit: Collection[nest.Path] = (),
+    indices: bool = False,
 ) -> Plan:
     """What becomes of each field of a step.
 
@@ -204,6 +207,7 @@ def plan_of(
         task: the name of a text field that is the task; by default one that is called so.
         images: VIDEO, or IMAGE: what pictures become, where a video can hold them.
         omit: fields that are left out, since they are derived.
+        indices: whether fields of the extras that are called as what every dataset has are just that.
 
     Raises:
         ValueError: there is no field of a name that was given, or it is of another kind.
@@ -211,6 +215,10 @@ def plan_of(
     fields = {path: field for path, field in spec.fields() if path not in omit}
     plan = Plan(task=_task(fields, task))
     taken: set[str] = {DONE, TRUNCATED}
+    for name in INDEX_FEATURES if indices else ():
+        known = fields.get(("extras", name))
+        if known is not None and not known.shape and known.dtype.kind in "if":
+            plan.indices.append(OwnField(("extras", name), fields.pop(("extras", name)), name=name))
     if plan.task is not None:
         del fields[plan.task.path]
     joined = {STATE: _state(fields, state), ACTION: _action(fields)}

@@ -132,7 +132,8 @@ def layout_of_own(info: Info, own: OwnFile) -> Layout:
         is_video = feature.is_video
         is_picture = feature.is_picture and not is_video
         fields.append(Field(field.path, field.name, field.spec, FEATURE, columns, is_picture, is_video, own=field))
-    return Layout(fields, (), {}, ())
+    is_told = any(field.path[0] in FLAG_FIELDS for field in fields)
+    return Layout(fields, () if is_told else [name for name in ENDS if name in info.features], {}, ())
 
 
 def _holds(feature: Feature, field: OwnField) -> bool:

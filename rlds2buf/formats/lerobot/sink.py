@@ -18,6 +18,7 @@ from rlds2buf.codecs.video.encode import CODECS
 from rlds2buf.core import nest
 from rlds2buf.core.arguments import choice, integer
 from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.fields import FLAG_FIELDS
 from rlds2buf.core.ragged import as_bytes
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, SinkError, SnapshotCorrupt, SpecMismatch
@@ -69,6 +70,8 @@ _STATISTICS, _COUNTED = "statistics", "counted"
 _AT_ONCE: Final = 1000
 """Episodes whose statistics are read together."""
 _SPOOL, _PARTS = "spool", "parts"
+_DERIVED: Final = ("discount", *FLAG_FIELDS)
+"""What a source makes up where its dataset has none: a dataset of LeRobot's does not get them."""
 _SORTED: Final = ("episode_index", "index")
 """Columns whose limits each row group tells, so that who wants one episode finds it."""
 _TEXT: Final = FieldSpec((), np.dtype(object))
@@ -184,8 +187,20 @@ class LeRobotDirSink(Sink):
         _refuse_own_source(Path(self.name), self._provenance)
         facts = self._provenance.get("dataset")
         self._facts: dict[str, Any] = facts if isinstance(facts, dict) else {}
-        images = VIDEO if self._options["images"] == VIDEO else IMAGE
-        self._plan: Plan = plan_of(spec, state=self._options["state"], task=self._options["task"], images=images)
+        is_own = self._provenance.get("format") == "lerobot"
+        known = self._facts.get("features") if is_own else None
+        known = known if isinstance(known, list) else [*FLAG_FIELDS]
+        is_bare = not {*FLAG_FIELDS} & {*known}
+        absent = {name for name in (*_DERIVED, DONE, TRUNCATED) if is_bare and name not in known}
+        self._ends = tuple(name for name in (DONE, TRUNCATED) if name not in absent)
+        self._plan: Plan = plan_of(
+            spec,
+            state=self._options["state"],
+            task=self._options["task"],
+            images=VIDEO if self._options["images"] == VIDEO else IMAGE,
+            omit=[(name,) for name in absent],
+            indices=is_own,
+        )
         self._rate = Rate(spec, self._options["fps"], self._facts.get("fps"))
         self._losses = dict(self._plan.lost)
         self._episodes = self._rows = 0
@@ -352,7 +367,7 @@ class LeRobotDirSink(Sink):
     def _numbers_of_features(self) -> dict[str, FieldSpec]:
         """Shape and dtype of a row of every feature of numbers, in the order of the columns."""
         found = {one.name: FieldSpec(one.shape, one.dtype) for one in self._plan.numbers}
-        found.update(dict.fromkeys((DONE, TRUNCATED), FieldSpec((), np.dtype(np.bool_))))
+        found.update(dict.fromkeys(self._ends, FieldSpec((), np.dtype(np.bool_))))
         for name, feature in index_features().items():
             found[name] = FieldSpec((), np.dtype(feature["dtype"]))
         return found
@@ -407,6 +422,9 @@ class LeRobotDirSink(Sink):
                 columns[camera.name] = cells_of_pictures(column, camera, self._options["images"])
         tasks = self._task_numbers(laid)
         columns["task_index"] = tasks
+        for field in self._plan.indices:
+            if not np.allclose(laid.columns[field.path], columns[field.name], rtol=0, atol=1e-4):
+                self._lose(nest.path_name(field.path), f"{field.name} is written as LeRobot has it for these episodes")
         count = len(batch)
         assert self._spool is not None
         starts = laid.edges[:-1]
@@ -578,7 +596,7 @@ class LeRobotDirSink(Sink):
     def _features(self) -> dict[str, dict[str, Any]]:
         """As ``info.json`` has them."""
         names = self._facts.get("names")
-        flags = {name: {"dtype": "bool", "shape": [1], "names": None} for name in (DONE, TRUNCATED)}
+        flags = {name: {"dtype": "bool", "shape": [1], "names": None} for name in self._ends}
         features = {**self._plan.features(names if isinstance(names, dict) else {}, self._sizes), **flags}
         if self._episodes:
             for videos in self._videos:

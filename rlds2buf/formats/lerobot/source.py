@@ -157,7 +157,7 @@ class LeRobotDirSource(Source):
             put(tree, field.path, self._choices.spec(field))
         tree = as_nests(tree)
         known: dict[str, Any] = {name: tree.get(name) for name in DATA_FIELDS}
-        if known["discount"] is None and self._dataset.own is None and self._choices.wants(("discount",)):
+        if known["discount"] is None and self._dataset.derives_ends and self._choices.wants(("discount",)):
             known["discount"] = FieldSpec((), np.dtype(np.float32))
         return StepSpec(**known, extras=tree.get("extras", {}))
 
@@ -247,17 +247,19 @@ class LeRobotDirSource(Source):
         }
 
     def facts(self) -> dict[str, Any]:
-        """See :meth:`Source.facts`: rate, robot, and the names of vectors' numbers; of a set of ours what was known."""
+        """See :meth:`Source.facts`: rate, robot, names of features and of vectors' numbers; of ours what was known."""
         own = self._dataset.own
         known_before = own.provenance.get("dataset") if own is not None else None
         info = self._dataset.info
         names = {name: one.names for name, one in info.features.items() if one.names and not one.is_picture}
-        known = {"fps": info.fps, "robot_type": info.robot_type, "names": names}
+        known: dict[str, Any] = {"fps": info.fps, "robot_type": info.robot_type, "names": names}
         told = {name: value for name, value in known.items() if value}
         tasks = self._dataset.tasks
         if own is not None and tasks is not None and len(tasks) == 1:  # it may be that of no field
             told["task"] = tasks.texts[0].decode("utf-8", "replace")
-        return {**known_before, **told} if isinstance(known_before, dict) else told
+        found = {**known_before, **told} if isinstance(known_before, dict) else told
+        found["features"] = list(info.features) if self._choices.ends == "flags" else None
+        return {name: value for name, value in found.items() if value is not None}
 
     def findings(self, *, quick: bool = False) -> Iterator[Issue]:
         """See :meth:`Source.findings`; without `quick` the rows are read and the videos' tables, nothing is decoded."""

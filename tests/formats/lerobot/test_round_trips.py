@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rlds2buf import Episode, FieldSpec, StepSpec, convert, open_source, spec_of
 from rlds2buf.core import nest
 from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW, REAL_FINAL_ACTION
 from rlds2buf.formats.lerobot.sink import LeRobotDirSink
+from tests.data import DATA
 from tests.differences import differences
 from tests.formats.lerobot.test_sink import texts
 
@@ -208,3 +210,28 @@ def test_dropped_last_rows_leave_real_actions(tmp_path: Path) -> None:
             assert len(after) == len(before) - 1 and after.end == before.end
             assert after.metadata[REAL_FINAL_ACTION]
             assert np.array_equal(after.action, np.asarray(before.action)[:-1])
+
+
+def test_a_dataset_of_others_keeps_its_features_and_packets(tmp_path: Path) -> None:
+    """v2.1 to v3.0 and back: no feature is added, no frame is encoded again, and every number is the same."""
+    before = DATA / "lerobot/g1_v21"
+    for source, target, version in ((before, "new", "3.0"), (tmp_path / "new", "back", "2.1")):
+        report = convert(source, tmp_path / target, to="lerobot", sink_options={"version": version})
+        assert not report.lost
+        assert any("none was encoded again" in note for note in report.notes)
+    features, others = (
+        json.loads((path / "meta/info.json").read_text())["features"] for path in (before, tmp_path / "back")
+    )
+    assert features.keys() == others.keys()
+    with open_source(before) as one, open_source(tmp_path / "back") as other:
+        assert one.spec == other.spec
+        for episode, found in zip(one, other, strict=True):
+            assert differences(episode, found) == (set(), set())
+            assert episode.derived == found.derived
+
+
+def test_the_one_task_stays(tmp_path: Path) -> None:
+    convert(episodes()[:1], tmp_path / "a", to="lerobot", sink_options={"fps": 5, "images": "png", "task": None})
+    convert(tmp_path / "a", tmp_path / "b", to="lerobot", drop=["extras"], sink_options={"images": "png"})
+    with open_source(tmp_path / "b") as source:
+        assert source.facts()["task"] == "push 0"
