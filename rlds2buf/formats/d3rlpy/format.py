@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlds2buf.formats.d4rl.format import has_columns
-from rlds2buf.io.format import Format
+from rlds2buf.io.format import Format, Refusal
 from rlds2buf.io.look import Look
 
 __all__ = ["FORMATS"]
@@ -11,6 +11,10 @@ __all__ = ["FORMATS"]
 
 def _fits(look: Look) -> bool:
     return {"columns", "num_episodes", "version"} <= set(look.hdf5 or ())
+
+
+def _is_pickle(look: Look) -> bool:
+    return look.head.startswith(b"\x80") and b"d3rlpy" in look.head
 
 
 def _fits_v1(look: Look) -> bool:
@@ -25,6 +29,14 @@ FORMATS = (
         sink="rlds2buf.formats.d3rlpy.sink:D3rlpySink",
         fits=_fits,
         takes=("budget",),
+        refusals=(
+            Refusal(
+                _is_pickle,
+                lambda look: (
+                    "a pickle of d3rlpy's, and pickles are never loaded; ReplayBuffer.dump writes an .h5 that is read"
+                ),
+            ),
+        ),
     ),
     Format(
         "d3rlpy-v1",

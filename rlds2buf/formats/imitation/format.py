@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlds2buf.io.format import Format
+from rlds2buf.io.format import Format, Refusal
 from rlds2buf.io.look import Look
 
 __all__ = ["FORMATS"]
@@ -28,5 +28,15 @@ FORMATS = (
         fits=lambda look: _has(look, "obs", "actions", "rewards", "episode_returns", "episode_starts"),
         takes=("budget",),
         told_by="an .npz of obs, actions, rewards, episode_returns and episode_starts",
+        refusals=(
+            Refusal(
+                lambda look: look.head.startswith(b"\x80") and b"stable_baselines3" in look.head,
+                lambda look: (
+                    "a pickle of Stable-Baselines 3's (save_replay_buffer), and pickles are never loaded; load it "
+                    "there, and give convert() a dict of its arrays: observations, next_observations, actions, "
+                    "rewards, terminals and timeouts"
+                ),
+            ),
+        ),
     ),
 )

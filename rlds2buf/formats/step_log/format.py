@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlds2buf.io.format import Format
+from rlds2buf.io.format import Format, Refusal
 from rlds2buf.io.look import Look
 
 __all__ = ["FORMATS"]
 
+_EBML = b"\x1a\x45\xdf\xa3"
 _TAKES = ("columns", "optional", "budget")
 
 
@@ -31,6 +32,19 @@ def _is_arrays_held(value: Any) -> bool:
     first = value[0] if isinstance(value, list | tuple) and value else value
     return holds_columns(first)
 
+
+def _is_calvin(look: Look) -> bool:
+    return "ep_start_end_ids.npy" in look.names or look.path.name in ("ep_start_end_ids.npy", "auto_lang_ann.npy")
+
+
+_CALVIN = (
+    "CALVIN's (a file for each step, annotations in a pickle), which is not read: pickles are never loaded; its "
+    "conversions to RLDS and LeRobot are"
+)
+_ROBO_DM = (
+    "Robo-DM's .vla (Matroska with pickled streams), which is not read: pickles are never loaded; its own tools "
+    "export RLDS and LeRobot, which are"
+)
 
 FORMATS = (
     Format(
@@ -78,6 +92,10 @@ FORMATS = (
         suffixes=(".npz",),
         by_name=True,
         told_by="a file .npz, or a folder of nothing but .npz or .npy",
+        refusals=(
+            Refusal(_is_calvin, lambda look: _CALVIN),
+            Refusal(lambda look: look.head.startswith(_EBML) and look.path.suffix == ".vla", lambda look: _ROBO_DM),
+        ),
         near=lambda look: 3 * look.has_names(".npz", ".npy"),
     ),
     Format(
