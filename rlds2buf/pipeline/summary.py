@@ -12,6 +12,7 @@ from rlds2buf.core import nest
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.errors import EpisodeError, FilteredOut
 from rlds2buf.io.source import Source
+from rlds2buf.pipeline.findings import Findings
 from rlds2buf.transform.facts import episode_returns
 
 __all__ = ["Summary", "summarize"]
@@ -104,7 +105,7 @@ def summarize(source: Source) -> Summary:
         returns=_of(returns, min=np.min, mean=np.mean, max=np.max),
         ends=dict(ends),
         filtered=dict(filtered),
-        warnings=source.warnings(),
+        warnings=[*source.warnings(), *Findings(source.findings(quick=True)).warnings()],
     )
 
 

@@ -6,10 +6,13 @@ import shutil
 from collections import Counter
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rlds2buf import convert, errors, open_source, validate
 from rlds2buf.check.rules import RULES
+from rlds2buf.pipeline.summary import summarize
 from tests.data import DATA
 from tests.formats.lerobot import by_hand
 from tests.formats.lerobot.by_hand import (
@@ -26,6 +29,7 @@ from tests.formats.lerobot.by_hand import (
     change_json,
     change_lines,
     change_rows,
+    columns_of,
     number_of,
     without_footer,
     write_v2,
@@ -96,6 +100,8 @@ def test_totals_that_are_not_those_of_the_episodes(v3):
     assert "total_episodes in info.json is 5" in texts and "total_tasks is 9, tasks.parquet has 2" in texts
     report = convert(v3, [])
     assert report.episodes == 4 and sum("total_" in text for text in report.warnings) == 3
+    with open_source(v3, drop=["observation/images"]) as source:
+        assert sum("total_" in text for text in summarize(source).warnings) == 3
 
 
 def test_a_split_beyond_the_episodes(v2):
@@ -194,6 +200,36 @@ def test_statistics_of_an_episode_in_v2(v2):
 
     change_lines(v2 / "meta/episodes_stats.jsonl", wrong)
     assert "episode 0: count[0] is 9, the rows have 5" in only(v2).message
+
+
+@pytest.mark.parametrize("axes", ["every number", "the last axis"])
+def test_statistics_of_rows_with_several_axes(v3, axes):
+    """lerobot takes all but the last axis as more rows."""
+    change_json(
+        v3 / "meta/info.json",
+        lambda info: info["features"].update(grid={"dtype": "float32", "shape": [2, 3], "names": None}),
+    )
+    for file in (0, 1):
+        path = v3 / DATA_V3.format(chunk=0, file=file)
+        parts = columns_of()[2 * file : 2 * file + 2]
+        kinds = pa.schema([*pq.read_schema(path), pa.field("grid", pa.list_(pa.list_(pa.float32())))])
+        tables = [
+            by_hand.table(part).append_column(
+                kinds.field("grid"),
+                pa.array([(np.arange(6) + i).reshape(2, 3).tolist() for i in part["index"]], kinds.field("grid").type),
+            )
+            for part in parts
+        ]
+        with pq.ParquetWriter(path, tables[0].schema) as writer:
+            for one in tables:
+                writer.write_table(one)
+    whole = np.concatenate([np.arange(6) + i for i in range(sum(LENGTHS))]).reshape(-1, 2, 3)
+    values = whole.reshape(-1, 6 if axes == "every number" else 3)
+    ten = {"min": values.min(0), "max": values.max(0), "mean": values.mean(0), "std": values.std(0)}
+    change_json(v3 / "meta/stats.json", lambda stats: stats.update(grid={key: v.tolist() for key, v in ten.items()}))
+    assert found(v3) == []
+    change_json(v3 / "meta/stats.json", lambda stats: stats["grid"]["std"].__setitem__(2, 0.0))
+    assert only(v3).path == "extras/grid"
 
 
 def test_no_statistics_at_all(v3, v2):

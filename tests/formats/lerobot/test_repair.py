@@ -266,6 +266,22 @@ def test_convert_repairs_a_path(v3, tmp_path, capsys):
     assert digest(v3) == before
 
 
+def test_what_is_repaired_is_written_as_a_whole_set(v3, tmp_path):
+    without_footer(v3 / EPISODES)
+    (v3 / "meta/stats.json").unlink()
+    path = v3 / DATA_V3.format(chunk=0, file=1)
+    without_footer(path)
+    path.write_bytes(path.read_bytes()[:-7])
+    change_json(v3 / "meta/info.json", lambda info: info.update(total_episodes=9, total_frames=99))
+    before = digest(v3)
+    report = convert(v3, tmp_path / "out", to="lerobot", on_invalid="repair")
+    assert report.episodes == 3 and any("its footer was never written" in text for text in report.warnings)
+    assert digest(v3) == before
+    with open_source(tmp_path / "out") as source:
+        assert source.num_episodes == 3 and list(source.findings()) == []
+    assert mended(tmp_path / "out")[0] == [0, 1, 2] and validate(tmp_path / "out").ok
+
+
 def test_several_processes_repair_alike(v3):
     without_footer(v3 / EPISODES)
     one, two = [], []

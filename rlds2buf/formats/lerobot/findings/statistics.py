@@ -64,7 +64,7 @@ class Statistics:
         wrong = []
         for episode, moments in sorted(found.items()):
             told_here = {key: values[episode] for key, values in told.items()}
-            why = _difference(told_here, moments)
+            why = _difference(told_here, moments, self._width(name))
             if why:
                 wrong.append((episode, why))
         if wrong:
@@ -80,10 +80,14 @@ class Statistics:
             told = read_json(path).get(name)
         except SourceError:
             return
-        why = _difference(told, moments) if isinstance(told, dict) else ""
+        why = _difference(told, moments, self._width(name)) if isinstance(told, dict) else ""
         if why:
             text = f"statistics of the dataset are not those of the rows: {why}"
             yield self._dataset.issue("wrong-stats", text, file=path, feature=name)
+
+    def _width(self, name: str) -> int:
+        """The last axis of a feature's rows."""
+        return self._dataset.info.features[name].shape[-1]
 
     def _told_of_episodes(self, name: str) -> tuple[dict[str, list[Any]], Path | None]:
         """By key a value of each episode; of keys that are told of every one."""
@@ -147,23 +151,33 @@ def _together(parts: list[_Moments]) -> _Moments:
     }
 
 
-def _difference(told: Mapping[str, Any], found: _Moments) -> str:
+def _by_last_axis(found: _Moments, width: int) -> _Moments:
+    """Of rows with several axes as lerobot has it: all but the last one are more rows."""
+    parts = {key: values.reshape(-1, width) for key, values in found.items() if key != "count"}
+    mean = parts["mean"].mean(axis=0)
+    squares = (parts["std"] ** 2 + (parts["mean"] - mean) ** 2).mean(axis=0)
+    least, most = parts["min"].min(axis=0), parts["max"].max(axis=0)
+    return {"min": least, "max": most, "mean": mean, "std": np.sqrt(squares), "count": found["count"]}
+
+
+def _difference(told: Mapping[str, Any], found: _Moments, width: int) -> str:
     """The first key that differs, as text; empty where none does."""
+    try:
+        values = {key: np.asarray(told[key], np.float64).reshape(-1) for key in _KEYS if told.get(key) is not None}
+    except (TypeError, ValueError):
+        return "they are no lists of numbers"
+    if len(values.get("mean", ())) == width < len(found["mean"]):
+        found = _by_last_axis(found, width)
+        values.pop("count", None)
     span = found["max"] - found["min"]
     largest = np.maximum(np.abs(found["max"]), np.abs(found["min"]))
-    for key in _KEYS:
-        if told.get(key) is None:
-            continue
-        try:
-            values = np.asarray(told[key], np.float64).reshape(-1)
-        except (TypeError, ValueError):
-            return f"{key} is no list of numbers"
+    for key, here in values.items():
         right = found[key]
-        if values.shape != right.shape:
-            return f"{key} has {len(values)} numbers, a row has {len(right)}"
+        if here.shape != right.shape:
+            return f"{key} has {len(here)} numbers, a row has {len(right)}"
         allowed = 0.0 if key == "count" else _CLOSE * largest + (_LOOSE * span if key in ("mean", "std") else 0.0)
-        wrong = ~((np.abs(values - right) <= allowed) | (np.isnan(values) & np.isnan(right)))
+        wrong = ~((np.abs(here - right) <= allowed) | (np.isnan(here) & np.isnan(right)))
         if wrong.any():
             at = int(np.argmax(wrong))
-            return f"{key}[{at}] is {values[at]:.6g}, the rows have {right[at]:.6g}"
+            return f"{key}[{at}] is {here[at]:.6g}, the rows have {right[at]:.6g}"
     return ""
