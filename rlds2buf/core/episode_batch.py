@@ -215,13 +215,13 @@ class EpisodeBatch:
 
     @property
     def fact_names(self) -> frozenset[str]:
-        """The names that any episode's metadata have; the mark of a placeholder is not among them."""
+        """The names that any episode's metadata have; marks of the last row are not among them."""
         names = set(self.rows.metadata)
         if isinstance(self.metadata, FactColumns):
             names.update(self.metadata.columns)
         else:
             names.update(*(facts.keys() for facts in self.metadata or ()))
-        return frozenset(names - {PLACEHOLDER_FINAL_ROW})
+        return frozenset(names - {PLACEHOLDER_FINAL_ROW, REAL_FINAL_ACTION})
 
     def take(self, which: Any) -> EpisodeBatch:
         """Some of its episodes as a batch; columns are shared where these follow one another, else copied.

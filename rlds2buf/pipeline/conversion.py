@@ -441,7 +441,8 @@ class _Conversion:
         if self.choices["on_invalid"] == "raise":
             error = error if error is not None else issue.error()
             surplus = issue.rule == "spec" and issue.message.startswith(NOT_IN_SPEC)
-            error.advice = way_out(issue.rule, issue.path if surplus else None)
+            advice = (error.advice, way_out(issue.rule, issue.path if surplus else None))
+            error.advice = "; ".join(filter(None, advice))
             raise error
         self.report.reject(issue)
 

@@ -77,7 +77,7 @@ def summarize(source: Source) -> Summary:
     ends = Counter(terminated=0, truncated=0, open=0)
     errors: list[EpisodeError] = []
     filtered: Counter[str] = Counter()
-    for item in source.read_batches():
+    for item in source.with_video_frames().read_batches():  # nobody looks at the pixels
         if isinstance(item, EpisodeBatch):
             lengths += item.lengths.tolist()
             terminated, last = item.rows.is_terminal[item.ends], item.rows.is_last[item.ends]

@@ -389,14 +389,25 @@ class BlockReader:
                 return cells if field.is_picture else column_of_cells(cells, field.own)
             return _shaped(work.told[field.name], field)
         except Unreadable as cause:
-            raise self._error(work, cause.row, cause.why, where, _without(field)) from cause
+            raise self._error(work, cause.row, cause.why, where, self._way_around(field)) from cause
         except DamagedImage as cause:
             why = f"{self._file(work, cause.frame)}: {cause}"
             raise self._error(work, cause.frame, why, where) from cause
         except LimitExceeded:
             raise
         except (SourceNotFound, SourceFormatError, ValueError) as cause:
-            raise self._error(work, None, str(cause), where, _without(field)) from cause
+            raise self._error(work, None, str(cause), where, self._way_around(field)) from cause
+
+    def _way_around(self, field: Field) -> str | None:
+        if not field.is_video:
+            return None
+        footage = self._dataset.index.footage
+        absent = [
+            other
+            for other in self._fields
+            if other.is_video and not any(file.is_file() for file in footage[other.name].files)
+        ]
+        return way_around(field, self._fields, absent)
 
     def _texts(self, work: _Work) -> np.ndarray:
         tasks, numbers = self._dataset.tasks, work.told["task_index"]
@@ -472,8 +483,17 @@ def _frame_numbers(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.arange(int(lengths.sum())) - np.repeat(starts, lengths)
 
 
-def _without(field: Field) -> str | None:
-    return f"--drop {nest.path_name(field.path)} reads the rest" if field.is_video else None
+def way_around(field: Field, fields: Sequence[Field], absent: Sequence[Field]) -> str:
+    """How to read a dataset without a camera, and without those others that can't be read either.
+
+    Args:
+        field: the camera.
+        fields: all that are read.
+        absent: those that can't be.
+    """
+    nearby = [other for other in fields if other.path[:-1] == field.path[:-1]]
+    together = len(nearby) > 1 and len(field.path) > 1 and all(other in absent for other in nearby)
+    return f"--drop {nest.path_name(field.path[:-1] if together else field.path)} reads the rest"
 
 
 def _marked(real: np.ndarray, shared: dict[str, Any], facts: list[dict[str, Any]] | None) -> tuple[dict[str, Any], Any]:

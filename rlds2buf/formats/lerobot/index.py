@@ -72,7 +72,6 @@ class Index:
         file: ``[E] int64``, the number of each episode's file in `files`, ascending.
         first: ``[E] int64``, its first row there.
         footage: by camera.
-        facts: what else is told of each episode, name to E values.
         oddities: what the metadata say that does not fit together, each as a sentence.
         footers: of data files that have none, what they are read with.
     """
@@ -83,7 +82,6 @@ class Index:
     file: np.ndarray
     first: np.ndarray
     footage: Mapping[str, Footage]
-    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     oddities: Sequence[str] = ()
     footers: Mapping[Path, bytes] = dataclasses.field(default_factory=dict)
 
@@ -190,9 +188,7 @@ def _index_v3(info: Info, budget: Budget) -> Index:
             at = int(np.argmin(np.isfinite(start) & (start >= 0)))
             raise SourceFormatError(f"{source}, episode {numbers[at]}: {names[2]} is {start[at]}")
         footage[camera] = Footage(*_places(info, chunk, video, camera), start, stop)
-    return Index(
-        numbers, lengths, paths, file, _first_rows(lengths, file), footage, {}, _oddities(info, numbers, lengths)
-    )
+    return Index(numbers, lengths, paths, file, _first_rows(lengths, file), footage, _oddities(info, numbers, lengths))
 
 
 def _index_v2(info: Info) -> Index:
@@ -212,7 +208,7 @@ def _index_v2(info: Info) -> Index:
     stop = lengths / info.fps
     footage = {camera: Footage(places(camera), files, zeros, stop) for camera in info.cameras}
     first = np.zeros(len(numbers), np.int64)
-    return Index(numbers, lengths, places(None), files, first, footage, {}, _oddities(info, numbers, lengths))
+    return Index(numbers, lengths, places(None), files, first, footage, _oddities(info, numbers, lengths))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, int]]:

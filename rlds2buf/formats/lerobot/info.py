@@ -83,7 +83,12 @@ class Feature:
         if self.is_text:
             return FieldSpec((), np.dtype(object))
         if self.is_picture:
-            return FieldSpec(self._height_first(), np.dtype(np.uint16 if self.is_depth else np.uint8))
+            shape = self._height_first()
+            return (
+                FieldSpec((*shape[:2], 1), np.dtype(np.uint16))
+                if self.is_depth
+                else FieldSpec(shape, np.dtype(np.uint8))
+            )
         number = _number(self.dtype)
         assert number is not None
         return FieldSpec(() if self.shape == (1,) else self.shape, number)

@@ -23,7 +23,7 @@ from rlds2buf.core.issue import Issue
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, LimitExceeded, SourceError, SourceFormatError
 from rlds2buf.files.fingerprint import fingerprint_files
-from rlds2buf.formats.lerobot.block_reader import BlockReader, Choices, Dataset, as_nests, put
+from rlds2buf.formats.lerobot.block_reader import BlockReader, Choices, Dataset, as_nests, put, way_around
 from rlds2buf.formats.lerobot.ends import CHOICES
 from rlds2buf.formats.lerobot.fields import MODALITY, Field, Layout, layout_of, layout_of_own
 from rlds2buf.formats.lerobot.index import Index, read_index
@@ -291,6 +291,12 @@ class LeRobotDirSource(Source):
         for footage in self._dataset.index.footage.values():
             yield from footage.files
 
+    @property
+    def _absent(self) -> list[Field]:
+        """The cameras some of whose videos are not there."""
+        footage = self._dataset.index.footage
+        return [field for field in self._fields if field.is_video and _absent(footage[field.name].files)]
+
     def _warnings(self) -> list[str]:
         found = [*self._notes, *self._dataset.layout.notes]
         if self._choices.ends == "flags" and self._dataset.own is None and not self._dataset.layout.ends:
@@ -299,16 +305,14 @@ class LeRobotDirSource(Source):
             found.append(f"feature {name} {why}: it is left out")
         if self._dataset.tasks is None and "task_index" in self._dataset.info.features:
             found.append(f"no {tasks_file(self._dataset.info)}: the texts of the tasks are not known")
-        for field in self._fields:
-            footage = self._dataset.index.footage.get(field.name) if field.is_video else None
-            absent = [] if footage is None else _absent(footage.files)
-            if absent:
-                assert footage is not None
-                found.append(
-                    f"{field.name}: {len(absent)} of {len(footage.files)} videos are not there "
-                    f"({', '.join(map(str, absent[:_MOST_LISTED]))}); "
-                    f"--drop {nest.path_name(field.path)} reads the rest"
-                )
+        for field in self._absent:
+            footage = self._dataset.index.footage[field.name]
+            absent = _absent(footage.files)
+            listed = ", ".join(map(str, absent[:_MOST_LISTED])) + (", ..." if len(absent) > _MOST_LISTED else "")
+            found.append(
+                f"{field.name}: {len(absent)} of {len(footage.files)} videos are not there ({listed}); "
+                f"{way_around(field, self._fields, self._absent)}"
+            )
         return found
 
 

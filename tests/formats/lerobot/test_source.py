@@ -10,6 +10,8 @@ import pytest
 
 import rlds2buf
 from rlds2buf.errors import EpisodeError, SourceFormatError
+from rlds2buf.pipeline.summary import summarize
+from tests.cli.run import run
 from tests.contracts.source import MakeSource, SourceContract
 from tests.data import DATA
 from tests.formats.lerobot.made import Made, write_v2, write_v3
@@ -96,6 +98,26 @@ def test_real_v30_whose_videos_are_absent() -> None:
     with rlds2buf.open_source(path) as source:
         told = " ".join(source.warnings())
         assert "observation.images.top: 1 of 1 videos are not there" in told and "--drop observation/images" in told
+
+
+def test_what_the_command_line_says_of_absent_videos(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = DATA / "lerobot/so101_v3_no_video"
+    result = run(capsys, "convert", path, tmp_path / "out")
+    assert result.code != 0 and "file-000.mp4" in result.err
+    assert "--drop observation/images reads the rest" in result.err and "Traceback" not in result.err
+    result = run(capsys, "convert", path, tmp_path / "out", "--drop", "observation/images")
+    assert result.code == 0 and "the last action of 4 episodes is real" in result.out
+    assert "real_final_action" not in result.out
+
+
+def test_inspect_decodes_no_video(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr("rlds2buf.formats.lerobot.pictures.decode_into", refuse)
+    with rlds2buf.open_source(DATA / "lerobot/g1_v21") as source:
+        found = summarize(source)
+    assert found.episodes == 3 and found.fields["observation/images/cam_high"]["shape"] == [480, 640, 3]
 
 
 def test_refused() -> None:
