@@ -11,6 +11,7 @@ import numpy as np
 
 from rlds2buf import Episode, convert
 from tests.formats.d3rlpy import files as d3rlpy_file
+from tests.formats.lerobot.made import vectors, write_v2
 from tests.formats.minari.arrow_folder import columns as arrow_columns
 from tests.formats.minari.arrow_folder import write as write_arrow
 from tests.formats.robomimic import files as robomimic_file
@@ -72,6 +73,8 @@ def rllib(path: Path) -> None:
 MAKERS: dict[str, tuple[str, Make]] = {
     "rlds": ("set", lambda path: convert(episodes(), path, to="rlds")),
     "minari": ("set-v0", lambda path: convert(numbers(), path, to="minari")),
+    "lerobot": ("set", lambda path: convert(episodes(), path, to="lerobot", sink_options={"fps": 10})),
+    "lerobot-v2": ("set", lambda path: write_v2(path, vectors())),
     "minari-arrow": ("set", lambda path: write_arrow(path, [arrow_columns(4), arrow_columns(6, 1)])),
     "rllib": ("batches.json", rllib),
     "tf-example": ("a.tfrecord", lambda path: write_records(path, step_records([3, 4]))),

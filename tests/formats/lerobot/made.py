@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Camera", "Made", "png", "write_v2", "write_v3"]
+__all__ = ["Camera", "Made", "png", "vectors", "write_v2", "write_v3"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +66,29 @@ class Made:
 
 
 _USUAL = ("timestamp", "frame_index", "episode_index", "index", "task_index")
+
+
+def vectors(lengths: tuple[int, ...] = (3, 5, 1, 4), seed: int = 0) -> Made:
+    """Vectors, numbers and texts."""
+    rng = np.random.default_rng(seed)
+    features: dict[str, dict[str, Any]] = {
+        "observation.state": {"dtype": "float32", "shape": [4], "names": ["a", "b", "c", "d"]},
+        "action": {"dtype": "float64", "shape": [2], "names": None},
+        "next.reward": {"dtype": "float32", "shape": [1], "names": None},
+        "note": {"dtype": "string", "shape": [1], "names": None},
+        "grid.small": {"dtype": "int16", "shape": [2, 3], "names": None},
+    }
+    episodes = [
+        {
+            "observation.state": rng.normal(size=(count, 4)).astype(np.float32),
+            "action": rng.normal(size=(count, 2)),
+            "next.reward": rng.normal(size=count).astype(np.float32),
+            "note": [f"row {t}" for t in range(count)],
+            "grid.small": rng.integers(-9, 9, (count, 2, 3)).astype(np.int16),
+        }
+        for count in lengths
+    ]
+    return Made(episodes, features)
 
 
 def png(pixels: np.ndarray) -> bytes:

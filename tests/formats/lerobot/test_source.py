@@ -14,31 +14,9 @@ from rlds2buf.pipeline.summary import summarize
 from tests.cli.run import run
 from tests.contracts.source import MakeSource, SourceContract
 from tests.data import DATA
-from tests.formats.lerobot.made import Made, write_v2, write_v3
+from tests.formats.lerobot.made import vectors, write_v2, write_v3
 
 pytest.importorskip("pyarrow")
-
-
-def vectors(lengths: tuple[int, ...] = (3, 5, 1, 4), seed: int = 0) -> Made:
-    rng = np.random.default_rng(seed)
-    features: dict[str, dict[str, Any]] = {
-        "observation.state": {"dtype": "float32", "shape": [4], "names": ["a", "b", "c", "d"]},
-        "action": {"dtype": "float64", "shape": [2], "names": None},
-        "next.reward": {"dtype": "float32", "shape": [1], "names": None},
-        "note": {"dtype": "string", "shape": [1], "names": None},
-        "grid.small": {"dtype": "int16", "shape": [2, 3], "names": None},
-    }
-    episodes = [
-        {
-            "observation.state": rng.normal(size=(count, 4)).astype(np.float32),
-            "action": rng.normal(size=(count, 2)),
-            "next.reward": rng.normal(size=count).astype(np.float32),
-            "note": [f"row {t}" for t in range(count)],
-            "grid.small": rng.integers(-9, 9, (count, 2, 3)).astype(np.int16),
-        }
-        for count in lengths
-    ]
-    return Made(episodes, features)
 
 
 class TestContractV3(SourceContract):
