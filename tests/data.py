@@ -6,8 +6,10 @@ skipped, and the end of the run counts such tests. What a test can make itself i
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -81,6 +83,13 @@ class RealData:
 def absent(resource: str) -> None:
     """Skip the running test: it needs `resource` (a shell, a system's package), which this machine lacks."""
     pytest.skip(NO_RESOURCE + resource)
+
+
+def needed(package: str) -> ModuleType:
+    """A package that some environments lack, imported; there the running test is skipped."""
+    if importlib.util.find_spec(package) is None:
+        absent(package)
+    return importlib.import_module(package)
 
 
 def _folder() -> Path:

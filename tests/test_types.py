@@ -7,10 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import rlds2buf
-from tests.data import ROOT
+from tests.data import ROOT, needed
 
 STUB = ROOT / "rlds2buf" / "__init__.pyi"
 
@@ -76,7 +74,7 @@ def test_the_stub_has_what_the_lazy_table_has() -> None:
 
 
 def test_a_users_program_sees_the_real_types(tmp_path: Path) -> None:
-    pytest.importorskip("mypy")  # in the environment that lints
+    needed("mypy")  # in the environment that lints
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     how = ["--strict", "--config-file=", f"--cache-dir={ROOT / '.cache' / 'mypy'}", "--python-version=3.10"]

@@ -33,7 +33,7 @@ from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW
 
-__all__ = ["ContinuityCheck", "jump_rows", "observation_matrix"]
+__all__ = ["ContinuityCheck", "changes", "observation_matrix"]
 
 MAX_ROW = 1024
 MAX_BYTES = 8 << 20
@@ -81,7 +81,7 @@ class ContinuityCheck:
             return []
         placeholder = _has_placeholder(episode)
         with np.errstate(over="ignore", invalid="ignore"):
-            change, weight, jumps = _changes(rows)
+            change, weight, jumps = changes(rows)
             faults = []
             if previous is not None and _adjacent(previous, episode.index, rows):
                 faults += _no_reset(previous, rows[0])
@@ -175,12 +175,6 @@ def _float_leaves(episode: Episode) -> list[np.ndarray]:
     return leaves
 
 
-def jump_rows(rows: np.ndarray) -> np.ndarray:
-    """Rows ``[K]`` of a matrix ``[N, D]`` of observations whose step from the row before is a jump."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _changes(rows)[2]
-
-
 _NONE = np.zeros(0, np.int64)
 
 
@@ -202,7 +196,7 @@ def _scale(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     return moved, weight
 
 
-def _changes(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+def changes(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
     """``change [N-1]``, what it weighs dimensions with ``[D]`` (None: no scale), the rows ``[K]`` behind jumps."""
     moved, weight = _scale(rows)
     if weight is None:

@@ -36,5 +36,9 @@ def _same_value(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray):
         if one.dtype != other.dtype or one.shape != other.shape:
             return False
-        return bool(one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes())
+        if one.dtype != object:
+            return bool(one.tobytes() == other.tobytes())
+        one, other = one.reshape(-1).tolist(), other.reshape(-1).tolist()
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_same_value, one, other))
     return bool(one == other or (one != one and other != other))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from rlds2buf.check.continuity import changes
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import StepSpec, spec_of
 from rlds2buf.errors import EpisodeError
@@ -55,3 +56,9 @@ class Listed(Source):
 
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
         yield from self._items[start:stop]
+
+
+def jump_rows(rows: np.ndarray) -> np.ndarray:
+    """Rows ``[K]`` of observations ``[N, D]`` whose step from the row before is a jump."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return changes(rows)[2]

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2buf import Episode
-from rlds2buf.check.continuity import ContinuityCheck, jump_rows, observation_matrix
-from tests.check.episodes import flags, good
+from rlds2buf.check.continuity import ContinuityCheck, observation_matrix
+from tests.check.episodes import flags, good, jump_rows
 from tests.reference import continuity as naive
 
 

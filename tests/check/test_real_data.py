@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from rlds2buf import Episode, convert, make_circular, open_source, validate
-from rlds2buf.check.continuity import ContinuityCheck, jump_rows, observation_matrix
+from rlds2buf.check.continuity import ContinuityCheck, observation_matrix
 from rlds2buf.check.repair import repair
 from rlds2buf.check.report import Checker
+from tests.check.episodes import jump_rows
 from tests.made import BOTH
 
 FINDINGS = {

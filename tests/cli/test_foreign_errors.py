@@ -16,6 +16,7 @@ from rlds2buf.codecs.message_pack import unpack
 from rlds2buf.core.dtypes import parse_dtype
 from rlds2buf.core.json_text import parse_json
 from tests.cli.run import run
+from tests.data import needed
 from tests.formats.minari.folder import columns as minari_columns
 from tests.formats.minari.folder import write as write_minari
 from tests.formats.step_log.files import write as write_log
@@ -158,7 +159,7 @@ def test_an_option_of_minari_beside_a_value_of_its_group(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("dtype", ["f4,(", "<U4294967295", "O"])
 def test_a_strange_type_in_messagepack(dtype: str) -> None:
-    msgpack = pytest.importorskip("msgpack")
+    msgpack = needed("msgpack")
     array = {b"nd": True, b"type": dtype.encode(), b"kind": b"", b"shape": [1], b"data": bytes(4)}
     with pytest.raises(SourceFormatError):
         unpack(msgpack.packb(array))

@@ -1,63 +1,75 @@
-"""What sources of records yield, read together and one by one."""
+"""What sources yield, episodes read together and one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from rlds2buf.codecs.tfrecord.record_table import Walker
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
-from rlds2buf.errors import EpisodeError, SourceError
+from rlds2buf.core.same import is_same
+from rlds2buf.errors import EpisodeError, Rlds2bufError
+from rlds2buf.io.alike_episodes import AlikeEpisodes
 from rlds2buf.io.source import Source
 from tests.contracts.source import assert_same_episode
 
-__all__ = ["Found", "assert_same", "found", "one_by_one", "until_error"]
+__all__ = ["Found", "assert_same", "each_alone", "found", "together", "without_blocks"]
 
-Found = tuple[list[Episode | EpisodeError], str]
+Found = list[Episode | EpisodeError | str]
 
 
-def found(source: Source, *args: Any, **kwargs: Any) -> Found:
-    """What reading yields, split into episodes, and the error that ends it."""
-    items: list[Episode | EpisodeError] = []
+def found(read: Callable[[], Iterable[Episode | EpisodeBatch | EpisodeError]], rows: int | None = None) -> Found:
+    """What reading yields, split into episodes, and behind them the error that ends it.
+
+    Args:
+        rows: as of :meth:`Source.read_batches`.
+    """
+    items: Found = []
     try:
-        for item in source.read_batches(*args, **kwargs):
+        for item in read():
             if isinstance(item, EpisodeBatch):
-                assert len(item) == 1 or item.num_steps <= kwargs.get("rows", item.num_steps)
+                assert rows is None or len(item) == 1 or item.num_steps <= rows
                 items.extend(item)
             else:
                 items.append(item)
-    except SourceError as error:
-        return items, f"{type(error).__name__}: {error}"
-    return items, ""
+    except Rlds2bufError as error:
+        items.append(f"{type(error).__name__}: {error}")
+    return items
 
 
-def assert_same(one: Found, other: Found) -> None:
-    assert one[1] == other[1]
-    assert len(one[0]) == len(other[0])
-    for mine, theirs in zip(one[0], other[0], strict=True):
-        if isinstance(theirs, EpisodeError):
-            assert isinstance(mine, EpisodeError) and type(mine) is type(theirs)
-            assert vars(mine) == vars(theirs)
-            continue
-        assert isinstance(mine, Episode)
-        assert (mine.index, mine.source) == (theirs.index, theirs.source)
-        assert_same_episode(mine, theirs)
-        assert repr(mine.metadata) == repr(theirs.metadata)
-        assert [type(value) for value in mine.metadata.values()] == [type(value) for value in theirs.metadata.values()]
+def together(
+    source: Source, start: int = 0, stop: int | None = None, rows: int = 1 << 14, bytes: int = 64 << 20
+) -> Found:
+    """The blocks of a source."""
+    return found(lambda: source.read_batches(start, stop, rows=rows, bytes=bytes), rows)
 
 
-def one_by_one(monkeypatch: pytest.MonkeyPatch, source: Source, *args: Any, **kwargs: Any) -> Found:
-    with monkeypatch.context() as patch:
+def each_alone(source: Source, count: int) -> Found:
+    """Each episode asked for alone; where there are at least so many, the first ones."""
+    return found(lambda: (item for number in range(count) for item in source.read(number, number + 1)))
+
+
+@contextmanager
+def without_blocks() -> Iterator[None]:
+    """Records are parsed, and groups of HDF5 files read by the library, one by one."""
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Walker, "is_worth_it", lambda records: False)
-        return found(source, *args, **kwargs)
+        patch.setattr(AlikeEpisodes, "_proven", lambda self, start, count: None)
+        yield
 
 
-def until_error(source: Source, start: int, stop: int | None) -> Iterator[Episode | EpisodeError]:
-    """The episodes before the error that ends reading."""
-    try:
-        yield from source.read(start, stop)
-    except SourceError:
-        return
+def assert_same(found: Found, wanted: Found) -> None:
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        assert type(one) is type(other)
+        if isinstance(one, Episode) and isinstance(other, Episode):
+            assert (one.index, one.source) == (other.index, other.source)
+            assert_same_episode(one, other)
+            assert is_same(one, other)
+        elif isinstance(one, EpisodeError):
+            assert vars(one) == vars(other)
+        else:
+            assert one == other

@@ -20,6 +20,7 @@ import rlds2buf
 from rlds2buf import LimitExceeded
 from rlds2buf.codecs.images.claims import declared_size
 from rlds2buf.codecs.tfrecord.frames import frame
+from tests.data import needed
 from tests.formats.reverb.messages import example
 from tests.formats.rlds.folder import CORE, STEPS, episode, rlds, sequence, tensor, write_folder
 
@@ -147,7 +148,7 @@ def npz_rows(path: Path) -> Any:
 
 
 def parquet_row(path: Path) -> Any:
-    pyarrow = pytest.importorskip("pyarrow")
+    pyarrow = needed("pyarrow")
     import pyarrow.parquet as parquet
 
     path = path.with_suffix(".parquet")
@@ -160,7 +161,7 @@ def parquet_row(path: Path) -> Any:
 
 
 def minari_table(path: Path) -> Any:
-    pyarrow = pytest.importorskip("pyarrow")
+    pyarrow = needed("pyarrow")
     import pyarrow.parquet as parquet
 
     (path / "data" / "0").mkdir(parents=True)

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pytest
+import torch
 
 import rlds2buf
 from tests.buffers.numbered import SPEC, episode
-
-torch = pytest.importorskip("torch")
 
 
 def test_forked_workers_draw_different_batches() -> None:

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlds2buf.codecs.images.pillow import DamagedImage, pillow_frames
-from rlds2buf.codecs.images.resize import resize_frames, stack_frames
+from rlds2buf.codecs.images.resize import resize_frames
 from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.codecs.images.turbo import turbo_decoder
 
-__all__ = ["DamagedImage", "decode_frames", "decode_image", "decode_images"]
+__all__ = ["DamagedImage", "decode_frames", "decode_image"]
 
 
 def decode_image(data: bytes, channels: int, dtype: np.dtype | type = np.uint8) -> np.ndarray:
@@ -31,14 +31,6 @@ def decode_image(data: bytes, channels: int, dtype: np.dtype | type = np.uint8) 
             had with those channels.
     """
     return decode_frames([data], StoredImage((None, None, channels), np.dtype(dtype)))[0]
-
-
-def decode_images(files: Sequence[bytes], channels: int, dtype: np.dtype | type = np.uint8) -> np.ndarray:
-    """Decode frames to ``[N, height, width, channels]``, or ``[N] object`` where their sizes differ.
-
-    Args, Raises: as :func:`decode_image`.
-    """
-    return stack_frames(decode_frames(files, StoredImage((None, None, channels), np.dtype(dtype))))
 
 
 def decode_frames(files: Sequence[bytes], image: StoredImage, out: np.ndarray | None = None) -> list[np.ndarray]:

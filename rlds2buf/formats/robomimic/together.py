@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlds2buf.codecs.hdf5.alike import Window
+from rlds2buf.codecs.hdf5.alike import Unfit, Window
 from rlds2buf.codecs.hdf5.alike_datasets import LEAST, AlikeDatasets, find_alike, window_of
 from rlds2buf.codecs.hdf5.gathering import Gathering
-from rlds2buf.codecs.hdf5.reading import H5PY_RAISES, Hdf5File
+from rlds2buf.codecs.hdf5.reading import Hdf5File
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
-from rlds2buf.core.same import is_same
-from rlds2buf.errors import EpisodeError, SourceError
+from rlds2buf.errors import EpisodeError
 from rlds2buf.formats.robomimic.demonstration import FIELDS, SIMULATOR
-from rlds2buf.io.blocks import runs
+from rlds2buf.io.alike_episodes import AlikeEpisodes
 
 __all__ = ["Together"]
 
-_NAMES = 1 << 12
-"""Of so many demonstrations is asked at a time where they are."""
 
-_FAILURES = (EpisodeError, SourceError, *H5PY_RAISES)
-
-
-class Together:
-    """Reads runs of demonstrations that have the same datasets, all of plain numbers, of one type and shape each.
-
-    The first of each make is read alone, too, and has to be the same.
+class Together(AlikeEpisodes["_Window"]):
+    """Reads runs of demonstrations that have the same datasets.
 
     Args:
         file: the open file.
         demos: the names of the demonstrations.
         terminals, states: as of :class:`~rlds2buf.formats.robomimic.source.RobomimicHdf5Source`.
-        alone: reads one, by its number.
+        alone: as of :class:`AlikeEpisodes`.
         facts: gives the metadata of one, by its number and group.
         source: for messages.
     """
@@ -52,67 +44,32 @@ class Together:
         facts: Callable[[int, Any], Mapping[str, Any]],
         source: str,
     ) -> None:
+        super().__init__(alone, file.is_flat and bool(file.addresses(["data"])[0] >= 0))
         self._file = file
         self._demos = demos
         self._terminals = terminals
         self._states = states
-        self._alone = alone
         self._facts = facts
         self._source = source
-        self._useful = file.is_flat and bool(file.addresses(["data"])[0] >= 0)
 
-    def read(self, start: int, stop: int, rows: int, bytes: int) -> Iterator[EpisodeBatch | Episode | EpisodeError]:
-        """Yield demonstrations ``start`` up to (not with) ``stop``, those that are not alike one by one.
-
-        Raises:
-            SourceFormatError: as reading one alone does, or the file became shorter.
-        """
-        while start < stop:
-            count = min(stop - start, _NAMES)
-            held = self._window(start, count) if self._useful and count >= LEAST else None
-            if held is None:
-                yield self._alone(start)
-                start += 1
-                continue
-            for first, upto in runs(held.known, held.lengths, min(rows, bytes // max(1, held.row_bytes))):
-                block = self._batch(held, start, slice(first, upto)) if held.known[first] else None
-                if block is not None:
-                    yield block
-                else:
-                    yield from map(self._alone, range(start + first, start + upto))
-            start += len(held.known)
-
-    def _window(self, start: int, count: int) -> _Window | None:
-        """What is known of some demonstrations from `start` on; None if nothing is."""
+    def look(self, start: int, count: int) -> _Window | None:
+        """See :meth:`AlikeEpisodes.look`."""
         names = self._demos[start : start + count]
-        try:
-            data = self._file.get("data")
-            places = self._file.addresses(names, data)
-            window, count = window_of(self._file, places[np.newaxis])
-            if count < LEAST:
-                return None
-            skipped = () if self._states else SIMULATOR
-            wanted = [name for name in self._file.get(names[0], data) if name not in skipped]
-            found = find_alike(self._file, window, places[:count], lambda i: self._file.get(names[i], data), wanted)
-            held = _Window(self._file, window, found) if found else None
-            if held is not None and held.known.any() and self._is_proven(held, start):
-                return held
-        except _FAILURES:
-            pass
-        self._useful = False
-        return None
+        data = self._file.get("data")
+        places = self._file.addresses(names, data)
+        window, count = window_of(self._file, places[np.newaxis])
+        if count < LEAST:
+            return None
+        skipped = () if self._states else SIMULATOR
+        wanted = [name for name in self._file.get(names[0], data) if name not in skipped]
+        found = find_alike(self._file, window, places[:count], lambda i: self._file.get(names[i], data), wanted)
+        if not found:
+            raise Unfit
+        return _Window(self._file, window, found, start)
 
-    def _is_proven(self, held: _Window, start: int) -> bool:
-        leaders = {i for i in held.columns["actions",].leaders if held.known[i]} | {int(np.argmax(held.known))}
-        for i in leaders:
-            block = self._batch(held, start, slice(i, i + 1))
-            if block is None or not is_same(self._alone(start + i), next(iter(block))):
-                return False
-        return True
-
-    def _batch(self, held: _Window, start: int, run: slice) -> EpisodeBatch | None:
-        """Some of a window, all known; None if something is wrong with them."""
-        gathering, columns = held.columns_of(run)
+    def batch(self, held: _Window, first: int, upto: int) -> EpisodeBatch | None:
+        """See :meth:`AlikeEpisodes.batch`."""
+        gathering, columns = held.columns_of(slice(first, upto))
         starts, total = gathering.starts, gathering.total
         ends = np.append(starts[1:], total) - 1
         dones = columns.pop("dones", None)
@@ -141,12 +98,12 @@ class Together:
             is_terminal=terminal,
             extras=extras,
             source=self._source,
-            index=start + run.start,
+            index=held.start + first,
             **flags,  # type: ignore[arg-type]
         )
         derived = ("is_terminal",) if dones is None and self._terminals != "none" else ()
         data = self._file.get("data")
-        numbers = range(start + run.start, start + run.stop)
+        numbers = range(held.start + first, held.start + upto)
         facts = [self._facts(i, self._file.get(self._demos[i], data)) for i in numbers]
         return EpisodeBatch(rows, starts, metadata=facts, derived=derived)
 
@@ -156,14 +113,16 @@ class _Window:
 
     Attributes:
         columns: their datasets by path.
+        start: the first one's number.
         known: ``[E] bool``, which can be read together.
         lengths: ``[E] int64``, their rows with final ones.
         row_bytes: of all columns.
     """
 
-    def __init__(self, file: Hdf5File, window: Window, columns: dict[nest.Path, AlikeDatasets]) -> None:
+    def __init__(self, file: Hdf5File, window: Window, columns: dict[nest.Path, AlikeDatasets], start: int) -> None:
         self._file = file
         self._window = window
+        self.start = start
         self.columns = columns
         self.row_bytes = sum(column.row_bytes for column in columns.values())
         actions = columns["actions",]
@@ -191,6 +150,11 @@ class _Window:
         if not own or (self._has_next and own != following):
             self.known[:] = False
         self.lengths = self._samples + self._has_next
+
+    @property
+    def leaders(self) -> set[int]:
+        """Whom others are like."""
+        return set(self.columns["actions",].leaders)
 
     def columns_of(self, run: slice) -> tuple[Gathering, dict[str, Any]]:
         """The rows of some, all known, by the names at the top; the last row of each is zeros where there is none."""

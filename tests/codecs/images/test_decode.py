@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlds2buf.codecs.images.decode import decode_image, decode_images
+from rlds2buf.codecs.images.decode import decode_image
 from rlds2buf.codecs.tfrecord.example import parse_example
 from rlds2buf.codecs.tfrecord.frames import read_records
 from rlds2buf.errors import SourceFormatError
+from tests.codecs.images.decoded import decode_images
 from tests.data import DATA
 
 RNG = np.random.default_rng(7)

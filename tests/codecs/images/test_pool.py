@@ -9,10 +9,11 @@ import pytest
 from PIL import Image as PillowImage
 
 from rlds2buf.codecs.images import pool as decode_pool
-from rlds2buf.codecs.images.decode import DamagedImage, decode_images
+from rlds2buf.codecs.images.decode import DamagedImage
 from rlds2buf.codecs.images.pool import DecodePool, PendingFrames
 from rlds2buf.codecs.images.stored_image import StoredImage
 from rlds2buf.errors import SourceError
+from tests.codecs.images.decoded import decode_images
 
 RNG = np.random.default_rng(9)
 UINT8 = np.dtype(np.uint8)

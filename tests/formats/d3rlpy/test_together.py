@@ -13,47 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2buf import Episode, EpisodeBatch, EpisodeError, Rlds2bufError, SourceFormatError
+from rlds2buf import Episode, Rlds2bufError, SourceFormatError
 from rlds2buf.codecs.hdf5 import alike_datasets
-from rlds2buf.core.same import is_same
 from rlds2buf.formats.d3rlpy.source_v2 import D3rlpyH5Source
-from rlds2buf.formats.d3rlpy.together import Together
+from tests.formats.blocks import assert_same, together, without_blocks
 from tests.formats.d3rlpy.files import episode, write_v2
-
-Item = Episode | EpisodeError | str
-
-
-def one_by_one(path: Path, start: int = 0, stop: int | None = None) -> list[Item]:
-    """As the HDF5 library reads each; the text of what ends it."""
-    found: list[Item] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Together, "_window", lambda self, start, count: None)
-        try:
-            for item in D3rlpyH5Source(path).read(start, stop):
-                found.append(item)
-        except Rlds2bufError as error:
-            found.append(str(error))
-    return found
-
-
-def together(path: Path, start: int = 0, stop: int | None = None, rows: int = 1 << 14) -> list[Item]:
-    found: list[Item] = []
-    try:
-        for item in D3rlpyH5Source(path).read_batches(start, stop, rows=rows):
-            assert not isinstance(item, EpisodeBatch) or len(item) == 1 or item.num_steps <= rows
-            found.extend(item if isinstance(item, EpisodeBatch) else [item])
-    except Rlds2bufError as error:
-        found.append(str(error))
-    return found
-
-
-def assert_same(found: list[Item], wanted: list[Item]) -> None:
-    assert len(found) == len(wanted)
-    for one, other in zip(found, wanted, strict=True):
-        if isinstance(one, Episode) and isinstance(other, Episode):
-            assert is_same(one, other) and (one.index, one.source) == (other.index, other.source)
-        else:
-            assert (type(one), str(one)) == (type(other), str(other))
 
 
 @pytest.fixture
@@ -106,12 +70,12 @@ def test_any_lengths_and_types(tmp_path_factory: pytest.TempPathFactory, data: s
     start = data.draw(st.integers(0, len(lengths)), "start")
     stop = data.draw(st.none() | st.integers(0, len(lengths)), "stop")
     limit = data.draw(st.sampled_from([1, 60, 1 << 14]), "rows")
-    wanted = one_by_one(path)
-    assert_same(together(path, start, stop, limit), wanted[start:stop])
     source = D3rlpyH5Source(path)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Together, "_window", lambda self, start, count: None)
+    with without_blocks():
         other = D3rlpyH5Source(path)
+        wanted = together(other)
+    assert_same(together(source, start, stop, limit), wanted[start:stop])
+    with without_blocks():
         assert (source.num_steps, source.details()) == (other.num_steps, other.details())
 
 
@@ -119,15 +83,17 @@ def test_any_lengths_and_types(tmp_path_factory: pytest.TempPathFactory, data: s
 def test_the_library_reads_the_first_only(tmp_path: Path, alone: list[int], rows: int) -> None:
     """Small datasets lie in their headers, larger ones elsewhere."""
     path = write_v2(tmp_path / "replay.h5", [episode(rows, i % 2 == 0, i) for i in range(50)])
-    found = together(path)
+    found = together(D3rlpyH5Source(path))
     assert alone == [0]
-    assert_same(found, one_by_one(path))
+    with without_blocks():
+        assert_same(found, together(D3rlpyH5Source(path)))
 
 
 def test_a_column_more_is_read_one_by_one(tmp_path: Path) -> None:
     path = write_v2(tmp_path / "replay.h5", [{**episode(5, True, i), "extra": np.arange(5)} for i in range(9)])
-    found = together(path)
-    assert_same(found, one_by_one(path))
+    found = together(D3rlpyH5Source(path))
+    with without_blocks():
+        assert_same(found, together(D3rlpyH5Source(path)))
     assert isinstance(found[3], Episode) and found[3].extras["extra"].tolist() == [0, 1, 2, 3, 4, 0]
 
 
@@ -135,8 +101,9 @@ def test_a_dataset_that_is_missing(tmp_path: Path) -> None:
     path = write_v2(tmp_path / "replay.h5", [episode(5, True, i) for i in range(20)])
     with h5py.File(path, "a") as file:
         del file["actions_13"]
-    found = together(path)
-    assert_same(found, one_by_one(path))
+    found = together(D3rlpyH5Source(path))
+    with without_blocks():
+        assert_same(found, together(D3rlpyH5Source(path)))
     assert len(found) == 14 and "`actions_13` is missing" in str(found[13])
 
 
@@ -168,7 +135,8 @@ def test_a_flipped_byte(tmp_path_factory: pytest.TempPathFactory, data: st.DataO
         D3rlpyH5Source(path)
     except Rlds2bufError:
         return
-    wanted = one_by_one(path)
-    found = together(path)
+    with without_blocks():
+        wanted = together(D3rlpyH5Source(path))
+    found = together(D3rlpyH5Source(path))
     if all(isinstance(item, Episode) for item in wanted):
         assert_same(found, wanted)

@@ -11,47 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rlds2buf import Episode, EpisodeError, Rlds2bufError
-from rlds2buf.core.episode_batch import EpisodeBatch
-from rlds2buf.core.same import is_same
+from rlds2buf import Episode, EpisodeError
 from rlds2buf.formats.minari.arrow_layout import ArrowEpisodes
 from rlds2buf.formats.minari.source import MinariDirSource
+from tests.formats.blocks import assert_same, each_alone, together
 from tests.formats.minari.arrow_folder import LAYOUTS, columns, fixed, write
 
-Item = Episode | EpisodeError | str
 COUNT = 24
-
-
-def one_by_one(source: MinariDirSource) -> list[Item]:
-    """Each episode asked for alone; the text of what ends it."""
-    found: list[Item] = []
-    try:
-        for number in range(COUNT):
-            found.extend(source.read(number, number + 1))
-    except Rlds2bufError as error:
-        found.append(str(error))
-    return found
-
-
-def together(source: MinariDirSource, start: int = 0, stop: int = COUNT, rows: int = 1 << 14) -> list[Item]:
-    found: list[Item] = []
-    try:
-        for item in source.read_batches(start, stop, rows=rows):
-            if isinstance(item, EpisodeBatch):
-                assert len(item) == 1 or item.num_steps <= rows
-            found.extend(item if isinstance(item, EpisodeBatch) else [item])
-    except Rlds2bufError as error:
-        found.append(str(error))
-    return found
-
-
-def assert_same(found: list[Item], wanted: list[Item]) -> None:
-    assert len(found) == len(wanted)
-    for one, other in zip(found, wanted, strict=True):
-        if isinstance(one, Episode) and isinstance(other, Episode):
-            assert is_same(one, other) and (one.index, one.source) == (other.index, other.source)
-        else:
-            assert (type(one), str(one)) == (type(other), str(other))
 
 
 def episodes() -> list[dict[str, Any]]:
@@ -78,7 +44,7 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("infos", [True, False])
 def test_all_of_one_schema(tmp_path: Path, layout: str, infos: bool, joined: list[int]) -> None:
     source = MinariDirSource(write(tmp_path / "data", episodes(), layout), infos=infos)
-    wanted = one_by_one(source)
+    wanted = each_alone(source, COUNT)
     joined.clear()
     assert_same(together(source), wanted)
     assert joined == [1, COUNT]
@@ -120,7 +86,7 @@ def test_one_that_differs(tmp_path: Path, change: str, at: int, joined: list[int
     held[at] = columns(3, at)
     CHANGES[change](held[at])
     source = MinariDirSource(write(tmp_path / "data", held))
-    wanted = one_by_one(source)
+    wanted = each_alone(source, COUNT)
     joined.clear()
     assert_same(together(source), wanted)
     assert max(joined) >= 5
@@ -132,7 +98,7 @@ def test_an_episode_without_rows(tmp_path: Path) -> None:
     with pa.OSFile(str(folder / "9/part-0.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
     source = MinariDirSource(folder)
-    wanted = one_by_one(source)
+    wanted = each_alone(source, COUNT)
     assert isinstance(wanted[9], EpisodeError)
     assert_same(together(source), wanted)
 
@@ -142,7 +108,7 @@ def test_a_damaged_file_comes_in_its_place(tmp_path: Path, name: str) -> None:
     folder = write(tmp_path / "data", episodes())
     (folder / "9" / name).write_text("{")
     source = MinariDirSource(folder)
-    wanted = one_by_one(source)
+    wanted = each_alone(source, COUNT)
     assert len(wanted) == 10 and isinstance(wanted[-1], str)
     assert_same(together(source), wanted)
 
@@ -152,7 +118,7 @@ def test_texts_are_padded(tmp_path: Path, joined: list[int]) -> None:
     held = [{**columns(2, number), "actions": pa.array(["go", f"n{number}", None])} for number in range(COUNT)]
     space = json.dumps({"type": "Text", "max_length": 5})
     source = MinariDirSource(write(tmp_path / "data", held, action_space=space))
-    wanted = one_by_one(source)
+    wanted = each_alone(source, COUNT)
     joined.clear()
     found = together(source)
     assert_same(found, wanted)

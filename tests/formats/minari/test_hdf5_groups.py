@@ -10,50 +10,15 @@ import h5py
 import numpy as np
 import pytest
 
-from rlds2buf import Episode, EpisodeError, Rlds2bufError, SourceFormatError
+from rlds2buf import Episode, SourceFormatError
 from rlds2buf.codecs.hdf5.reading import Hdf5File
 from rlds2buf.core.episode_batch import EpisodeBatch
-from rlds2buf.core.same import is_same
 from rlds2buf.formats.minari import hdf5_groups, hdf5_layout
 from rlds2buf.formats.minari.source import MinariDirSource
+from tests.formats.blocks import assert_same, each_alone, together
 from tests.formats.minari.folder import columns, write
 
-Item = Episode | EpisodeError | str
 COUNT = 24
-
-
-def one_by_one(source: MinariDirSource, start: int = 0, stop: int = COUNT) -> list[Item]:
-    """Each episode asked for alone, which the HDF5 library reads; the text of what ends it."""
-    found: list[Item] = []
-    try:
-        for number in range(start, min(stop, source.num_episodes)):
-            found.extend(source.read(number, number + 1))
-    except Rlds2bufError as error:
-        found.append(str(error))
-    return found
-
-
-def together(source: MinariDirSource, start: int = 0, stop: int = COUNT, rows: int = 1 << 14) -> list[Item]:
-    found: list[Item] = []
-    try:
-        for item in source.read_batches(start, stop, rows=rows):
-            if isinstance(item, EpisodeBatch):
-                assert len(item) == 1 or item.num_steps <= rows
-                found.extend(item)
-            else:
-                found.append(item)
-    except Rlds2bufError as error:
-        found.append(str(error))
-    return found
-
-
-def assert_same(found: list[Item], wanted: list[Item]) -> None:
-    assert len(found) == len(wanted)
-    for one, other in zip(found, wanted, strict=True):
-        if isinstance(one, Episode) and isinstance(other, Episode):
-            assert is_same(one, other) and (one.index, one.source) == (other.index, other.source)
-        else:
-            assert (type(one), str(one)) == (type(other), str(other))
 
 
 @pytest.fixture
@@ -131,7 +96,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(("layout", "infos"), [*((layout, True) for layout in sorted(LAYOUTS)), ("contiguous", False)])
 def test_every_layout(tmp_path: Path, episodes: list[dict[str, Any]], layout: str, infos: bool) -> None:
     source = MinariDirSource(store(tmp_path / "data", episodes, **LAYOUTS[layout]), infos=infos)
-    wanted = one_by_one(source)
+    wanted = each_alone(source, COUNT)
     for start, stop, rows in [(0, COUNT, 1 << 14), (0, COUNT, 1), (7, 20, 60), (COUNT - 5, COUNT + 5, 200)]:
         assert_same(together(source, start, stop, rows), wanted[start:stop])
 
@@ -167,7 +132,7 @@ def test_several_makes(tmp_path: Path, alone: list[str]) -> None:
         if number % 4 == 1:
             episodes[number] = {"attrs": episode.pop("attrs"), **dict(reversed(episode.items()))}
     source = MinariDirSource(write(tmp_path / "data", episodes))
-    wanted = one_by_one(source)
+    wanted = each_alone(source, COUNT)
     alone.clear()
     (batch,) = source.read_batches()
     assert isinstance(batch, EpisodeBatch) and len(alone) <= 8
@@ -181,7 +146,7 @@ def test_another_layout_is_another_block(tmp_path: Path) -> None:
     source = MinariDirSource(write(tmp_path / "data", episodes))
     found = [len(item) for item in source.read_batches() if isinstance(item, EpisodeBatch)]
     assert found == [10, 10, 4]
-    assert_same(together(source), one_by_one(source))
+    assert_same(together(source), each_alone(source, COUNT))
 
 
 def without(name: str) -> Callable[[h5py.Group], None]:
@@ -257,7 +222,7 @@ def test_one_that_differs(tmp_path: Path, change: str, at: int, alone: list[str]
                 file[f"episode_{number}/{name}"] = values
         CHANGES[change](file[f"episode_{at}"])
     source = MinariDirSource(folder)
-    wanted = one_by_one(source)
+    wanted = each_alone(source, COUNT)
     alone.clear()
     assert_same(together(source), wanted)
     assert_same(together(source, at, COUNT, 50), wanted[at:])
@@ -281,7 +246,7 @@ def test_texts_by_the_library(tmp_path: Path, user_block: int, alone: list[str])
             for name, value in episode.items():
                 file[f"episode_{number}/{name}"] = value
     source = MinariDirSource(folder)
-    wanted = one_by_one(source)
+    wanted = each_alone(source, COUNT)
     alone.clear()
     assert_same(together(source), wanted)
     assert len(alone) == COUNT if user_block else len(alone) <= 4
@@ -300,7 +265,7 @@ def test_in_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone:
             del file[f"episode_{number}/infos/one"]
             file[f"episode_{number}/infos/one"] = float(number)
     source = MinariDirSource(folder)
-    wanted = one_by_one(source)
+    wanted = each_alone(source, COUNT)
     monkeypatch.setattr(hdf5_groups, "_WINDOW_BYTES", 1 << 16)
     monkeypatch.setattr(hdf5_groups, "_MARGIN", 1 << 13)
     alone.clear()
@@ -329,7 +294,7 @@ def test_damage_is_what_it_is_alone(tmp_path: Path, options: dict[str, Any]) -> 
             source = MinariDirSource(folder)
         except SourceFormatError:
             continue
-        assert_same(together(source), one_by_one(source))
+        assert_same(together(source), each_alone(source, COUNT))
 
 
 def test_a_file_that_is_cut_short_meanwhile(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from PIL import Image
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.formats.rlds.source import RldsDirSource
 from rlds2buf.io import record_blocks
-from tests.formats.blocks import assert_same, found, one_by_one, until_error
+from tests.formats.blocks import assert_same, found, together, without_blocks
 from tests.formats.reverb.messages import delimited, feature
 from tests.formats.rlds.folder import CORE, rlds, sequence, tensor
 
@@ -211,9 +211,10 @@ def test_blocks_hold_what_each_record_holds(
     stop = data.draw(st.none() | st.integers(start, count + 1))
     rows = data.draw(st.sampled_from([1, 7, 60, 1 << 14]))
     monkeypatch.setattr(record_blocks, "_LEAST_STRETCH", data.draw(st.sampled_from([1, 5000, 1 << 16])))
-    expected = one_by_one(monkeypatch, source, start, stop)
-    assert_same(found(source, start, stop, rows=rows, bytes=data.draw(st.sampled_from([1, 20_000, 1 << 26]))), expected)
-    assert_same((list(until_error(source, start, stop)), expected[1]), expected)
+    with without_blocks():
+        expected = together(source, start, stop)
+    assert_same(together(source, start, stop, rows, data.draw(st.sampled_from([1, 20_000, 1 << 26]))), expected)
+    assert_same(found(lambda: source.read(start, stop)), expected)
 
 
 def test_records_made_alike_are_read_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,6 @@ from PIL import Image
 
 import rlds2buf
 from rlds2buf.codecs.images import decode as decoders
-from rlds2buf.codecs.images.decode import decode_images
 from rlds2buf.codecs.images.pool import DecodePool
 from rlds2buf.codecs.images.resize import resize_frames
 from rlds2buf.core import nest
@@ -27,6 +26,7 @@ from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import EpisodeError, SourceError, SourceFormatError
 from rlds2buf.formats.rlds import block_reader
 from rlds2buf.formats.rlds.source import RldsDirSource
+from tests.codecs.images.decoded import decode_images
 from tests.contracts.source import SourceContract, assert_same_episode
 from tests.formats.rlds.folder import CORE, STEPS, episode, rlds, sequence, write_folder
 from tests.made import MADE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,43 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2buf import Episode, EpisodeBatch, EpisodeError, Rlds2bufError
-from rlds2buf.core.same import is_same
+from rlds2buf import Episode, Rlds2bufError
 from rlds2buf.formats.robomimic import source as robomimic
 from rlds2buf.formats.robomimic.demonstration import read_demo
 from rlds2buf.formats.robomimic.source import RobomimicHdf5Source
-from rlds2buf.formats.robomimic.together import Together
+from tests.formats.blocks import assert_same, together, without_blocks
 from tests.formats.robomimic.files import demo, write
-
-Item = Episode | EpisodeError | str
-
-
-def items(found: Iterator[Any], rows: int = 1 << 14) -> list[Item]:
-    """All episodes and errors, and the text of what ends them."""
-    flat: list[Item] = []
-    try:
-        for item in found:
-            assert not isinstance(item, EpisodeBatch) or len(item) == 1 or item.num_steps <= rows
-            flat.extend(item if isinstance(item, EpisodeBatch) else [item])
-    except Rlds2bufError as error:
-        flat.append(str(error))
-    return flat
-
-
-def one_by_one(path: Path, **options: Any) -> list[Item]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Together, "_window", lambda self, start, count: None)
-        return items(RobomimicHdf5Source(path, **options).read())
-
-
-def assert_same(found: list[Item], wanted: list[Item]) -> None:
-    assert len(found) == len(wanted)
-    for one, other in zip(found, wanted, strict=True):
-        if isinstance(one, Episode) and isinstance(other, Episode):
-            assert is_same(one, other) and (one.index, one.source) == (other.index, other.source)
-            assert list(one.extras) == list(other.extras)
-        else:
-            assert (type(one), str(one)) == (type(other), str(other))
 
 
 @pytest.fixture
@@ -113,20 +81,23 @@ def test_any_demonstrations(tmp_path_factory: pytest.TempPathFactory, data: st.D
     start = data.draw(st.integers(0, len(lengths)), "start")
     stop = data.draw(st.none() | st.integers(0, len(lengths)), "stop")
     rows = data.draw(st.sampled_from([1, 60, 1 << 14]), "rows")
-    found = items(RobomimicHdf5Source(path, **options).read_batches(start, stop, rows=rows), rows)
-    assert_same(found, one_by_one(path, **options)[start:stop])
+    source = RobomimicHdf5Source(path, **options)
+    with without_blocks():
+        wanted = together(source)
+    assert_same(together(source, start, stop, rows), wanted[start:stop])
 
 
 def test_the_library_reads_the_first_of_each_make_only(tmp_path: Path, alone: list[int]) -> None:
     path = write(tmp_path / "low_dim.hdf5", {f"demo_{i}": demo(5 + i % 3, i) for i in range(60)})
-    found = items(RobomimicHdf5Source(path).read_batches())
+    found = together(RobomimicHdf5Source(path))
     assert len(found) == 60 and len(alone) < 6
-    assert_same(found, one_by_one(path))
+    with without_blocks():
+        assert_same(found, together(RobomimicHdf5Source(path)))
 
 
 def test_what_is_compressed_is_read_alone(tmp_path: Path, alone: list[int]) -> None:
     path = write(tmp_path / "low_dim.hdf5", {f"demo_{i}": demo(5, i) for i in range(9)}, compress=True)
-    found = items(RobomimicHdf5Source(path).read_batches())
+    found = together(RobomimicHdf5Source(path))
     assert len(found) == 9 and set(alone) == set(range(9))
 
 
@@ -134,9 +105,10 @@ def test_groups_in_another_file_are_read_by_the_library(tmp_path: Path) -> None:
     write(tmp_path / "other.hdf5", {f"demo_{i}": demo(5, i) for i in range(9)})
     with h5py.File(tmp_path / "low_dim.hdf5", "w") as file:
         file["data"] = h5py.ExternalLink("other.hdf5", "data")
-    found = items(RobomimicHdf5Source(tmp_path / "low_dim.hdf5").read_batches())
+    found = together(RobomimicHdf5Source(tmp_path / "low_dim.hdf5"))
     assert [len(item) for item in found] == [6] * 9
-    assert_same(found, one_by_one(tmp_path / "low_dim.hdf5"))
+    with without_blocks():
+        assert_same(found, together(RobomimicHdf5Source(tmp_path / "low_dim.hdf5")))
 
 
 @given(data=st.data())
@@ -153,7 +125,8 @@ def test_a_flipped_byte(tmp_path_factory: pytest.TempPathFactory, data: st.DataO
         RobomimicHdf5Source(path)
     except Rlds2bufError:
         return
-    wanted = one_by_one(path)
-    found = items(RobomimicHdf5Source(path).read_batches())
+    with without_blocks():
+        wanted = together(RobomimicHdf5Source(path))
+    found = together(RobomimicHdf5Source(path))
     if all(isinstance(item, Episode) for item in wanted):
         assert_same(found, wanted)
