@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import threading
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,9 +32,9 @@ from rlds2buf.formats.lerobot.own_file import FEATURE, ROWS, ROWS_FILE, TASK, Ow
 from rlds2buf.formats.lerobot.own_notes import OwnNotes
 from rlds2buf.formats.lerobot.own_rows import column_of_cells
 from rlds2buf.formats.lerobot.pictures import (
+    VideoFrames,
     begin_files,
     check_frames,
-    decoded_frames,
     names_of_frames,
     numbers_of_frames,
     pixels_of,
@@ -46,6 +48,8 @@ _COUNTS: Final = ("episode_index", "frame_index")
 _TIME: Final = "timestamp"
 _PIXEL_BYTES: Final = 1 << 24
 """So much of pixels in one block: the memory of some blocks is used again and again."""
+_VIDEOS: Final = 2
+"""Columns of videos that are decoded at a time, each by all cores: when one has no work for some, the other has."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +121,7 @@ class _Work:
     told: dict[str, np.ndarray]
     rows: dict[str, np.ndarray]
     pending: dict[nest.Path, PendingFrames]
+    videos: dict[nest.Path, VideoFrames]
     error: EpisodeError | None = None
 
 
@@ -142,6 +147,7 @@ class BlockReader:
             if (field.is_picture or field.is_video) and choices.spec(field).image is None
         ]
         self._pool = DecodePool(choices.threads) if decodes else None
+        self._turns = threading.Semaphore(_VIDEOS)
         self._row_bytes = sum(choices.spec(field).row_bytes for field in self._fields)
 
     def read(self, chosen: np.ndarray, rows: int, bytes: int) -> Iterator[EpisodeBatch | EpisodeError]:
@@ -162,15 +168,20 @@ class BlockReader:
         ahead = 0 if self._pool is None or self._pool.threads < 2 else 1
         waiting: deque[_Work] = deque()
         first = 0
-        while first < len(chosen):
-            before = int(ends[first - 1]) if first else 0
-            upto = min(max(int(np.searchsorted(ends, before + most, "right")), first + 1), len(chosen))
-            waiting.append(self._begin(chosen[first:upto]))
-            first = upto
-            if len(waiting) > ahead:
+        try:
+            while first < len(chosen):
+                before = int(ends[first - 1]) if first else 0
+                upto = min(max(int(np.searchsorted(ends, before + most, "right")), first + 1), len(chosen))
+                waiting.append(self._begin(chosen[first:upto], is_ahead=ahead > 0))
+                first = upto
+                if len(waiting) > ahead:
+                    yield from self._finish(waiting.popleft())
+            while waiting:
                 yield from self._finish(waiting.popleft())
-        for work in waiting:
-            yield from self._finish(work)
+        finally:
+            for work in waiting:
+                for video in work.videos.values():
+                    video.wait()
 
     def close(self) -> None:
         """Close files and threads; idempotent."""
@@ -200,10 +211,10 @@ class BlockReader:
         names |= dict.fromkeys(_COUNTS)
         return {name: features[name] for name in names if name in features}
 
-    def _begin(self, chosen: np.ndarray) -> _Work:
-        """Read the rows of some episodes, and begin to decode what is stored as files."""
+    def _begin(self, chosen: np.ndarray, is_ahead: bool = False) -> _Work:
+        """Read the rows of some episodes, and begin to decode their pictures, those of videos if this is ahead."""
         lengths = self._dataset.index.lengths[chosen]
-        work = _Work(chosen, np.cumsum(lengths) - lengths, {}, {}, {})
+        work = _Work(chosen, np.cumsum(lengths) - lengths, {}, {}, {}, {})
         try:
             work.told = self._read(work, self._rows, list(self._runs(chosen)))
             if self._own_rows is not None:
@@ -217,6 +228,10 @@ class BlockReader:
                     work.pending[field.path] = begin_files(
                         self._pool, files, field.spec, self._choices.size, self._budget
                     )
+                elif is_ahead and field.is_video and not self._choices.frames_by_name:
+                    # What is wrong is told when it is this column's turn.
+                    with contextlib.suppress(Unreadable, SourceNotFound, SourceFormatError, ValueError):
+                        work.videos[field.path] = self._begin_video(field, work, ahead=True)
         except LimitExceeded:
             raise
         except EpisodeError as error:
@@ -419,20 +434,28 @@ class BlockReader:
 
     def _frames(self, field: Field, work: _Work) -> np.ndarray:
         """The rows' frames of a camera, by name or decoded."""
+        if self._choices.frames_by_name:
+            footage = self._dataset.index.footage[field.name]
+            parts = [names_of_frames(path, numbers) for path, _, numbers in self._frame_numbers(footage, work)]
+            return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        video = work.videos.pop(field.path, None) or self._begin_video(field, work, ahead=False)
+        found = video.result()
+        channels = field.spec.shape[2]
+        return found if found.shape[3] == channels else np.ascontiguousarray(found[..., :channels])
+
+    def _begin_video(self, field: Field, work: _Work, ahead: bool) -> VideoFrames:
+        """A camera's frames, which are decoded from now on, or when somebody asks."""
         footage = self._dataset.index.footage[field.name]
         by_episode = list(self._frame_numbers(footage, work))
         count = sum(len(numbers) for _, _, numbers in by_episode)
-        if self._choices.frames_by_name:
-            parts = [names_of_frames(path, numbers) for path, _, numbers in by_episode]
-            return parts[0] if len(parts) == 1 else np.concatenate(parts)
         check_frames(footage, set(footage.file[work.chosen].tolist()), count, field.spec, self._budget)
-        stored = dataclasses.replace(field.spec, shape=(*field.spec.shape[:2], max(3, field.spec.shape[2] or 0)))
-        is_wide = field.spec.dtype == np.uint8 and field.spec.shape[2] != 3
         requests = [run for path, row, numbers in by_episode for run in runs_of_frames(path, numbers, row)]
+        pixels = field.spec
+        if pixels.dtype == np.uint8:  # a gray one is decoded as colours
+            pixels = dataclasses.replace(pixels, shape=(*pixels.shape[:2], max(3, pixels.shape[2] or 0)))
         assert self._pool is not None
-        pixels = stored if is_wide else field.spec
-        found = decoded_frames(requests, count, pixels, self._choices.size, self._pool.room, self._choices.threads)
-        return np.ascontiguousarray(found[..., : field.spec.shape[2]]) if is_wide else found
+        turns = self._turns if ahead else None
+        return VideoFrames(requests, count, pixels, self._choices.size, self._pool.room, self._choices.threads, turns)
 
     def _frame_numbers(self, footage: Footage, work: _Work) -> Iterator[tuple[Path, int, np.ndarray]]:
         """Of each episode the video, its first row, and the numbers of its frames."""

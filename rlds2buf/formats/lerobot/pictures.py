@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +23,7 @@ from rlds2buf.errors import SourceFormatError
 from rlds2buf.formats.lerobot.columns import Unreadable
 from rlds2buf.formats.lerobot.index import Footage
 
-__all__ = ["begin_files", "decoded_frames", "names_of_frames", "numbers_of_frames", "pixels_of"]
+__all__ = ["VideoFrames", "begin_files", "names_of_frames", "numbers_of_frames", "pixels_of"]
 
 _USUAL: Final = 1000
 """So many bytes of pixels to one of its video are usual; of a picture that never changes there are more."""
@@ -89,15 +90,8 @@ def names_of_frames(path: Path, numbers: np.ndarray) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def decoded_frames(
-    requests: list[FrameRun],
-    count: int,
-    pixels: FieldSpec,
-    size: tuple[int, int] | None,
-    room: Callable[[tuple[int, ...], np.dtype], np.ndarray],
-    threads: int | None,
-) -> np.ndarray:
-    """``[count, height, width, C]``: frames of videos, each at its row.
+class VideoFrames:
+    """``[count, height, width, C]``: frames of videos, each at its row, being decoded or yet to be.
 
     Args:
         requests: which, in the order of the rows, without gaps.
@@ -106,22 +100,65 @@ def decoded_frames(
         size: what it is resized to, or None.
         room: makes an array.
         threads: as of :func:`~rlds2buf.codecs.video.decode.decode_into`.
-
-    Raises:
-        SourceNotFound, SourceFormatError, MissingDependency: as of that.
+        turns: they are decoded in a thread from now on, when it is their turn; None: when somebody asks for them.
     """
-    shape = tuple(n or 0 for n in pixels.shape)
-    if size is None:
-        out = room((count, *shape), pixels.dtype)
-        decode_into(out, requests, threads)
-        return out
-    out = room((count, *size, shape[2]), pixels.dtype)
-    held = np.empty((min(_FRAMES, count), *shape), pixels.dtype)
-    for first in range(0, count, _FRAMES):
-        stop = min(first + _FRAMES, count)
-        decode_into(held, list(_window(requests, first, stop)), threads)
-        resize_frames(held[: stop - first], size, out=out[first:stop])
-    return out
+
+    def __init__(
+        self,
+        requests: list[FrameRun],
+        count: int,
+        pixels: FieldSpec,
+        size: tuple[int, int] | None,
+        room: Callable[[tuple[int, ...], np.dtype], np.ndarray],
+        threads: int | None,
+        turns: threading.Semaphore | None,
+    ) -> None:
+        self._requests, self._count, self._size, self._threads = requests, count, size, threads
+        self._shape = tuple(n or 0 for n in pixels.shape)
+        self._out = room((count, *(size or self._shape[:2]), self._shape[2]), pixels.dtype)
+        self._is_decoded = False
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        if turns is not None:
+            self._thread = threading.Thread(target=self._decode_ahead, args=(turns,), name="rlds2buf-video-ahead")
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Until nobody is at work on them."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def result(self) -> np.ndarray:
+        """The frames.
+
+        Raises:
+            SourceNotFound, SourceFormatError, MissingDependency: as of ``decode_into``.
+        """
+        self.wait()
+        if self._error is not None:
+            raise self._error
+        if not self._is_decoded:  # nobody has begun, or in the process that this one was forked from
+            self._decode()
+        return self._out
+
+    def _decode_ahead(self, turns: threading.Semaphore) -> None:
+        try:
+            with turns:
+                self._decode()
+        except BaseException as error:
+            self._error = error
+
+    def _decode(self) -> None:
+        out, size = self._out, self._size
+        if size is None:
+            decode_into(out, self._requests, self._threads)
+        else:
+            held = np.empty((min(_FRAMES, self._count), *self._shape), out.dtype)
+            for first in range(0, self._count, _FRAMES):
+                stop = min(first + _FRAMES, self._count)
+                decode_into(held, list(_window(self._requests, first, stop)), self._threads)
+                resize_frames(held[: stop - first], size, out=out[first:stop])
+        self._is_decoded = True
 
 
 def _window(requests: list[FrameRun], first: int, stop: int) -> Iterator[FrameRun]:

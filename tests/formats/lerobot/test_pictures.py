@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,19 @@ def test_each_camera_has_videos_of_its_own(videos: tuple[Path, dict[str, list[np
     small = LeRobotDirSource(root, resize=24)
     (one,) = small.read(1, 2)
     assert one.observation["images"]["front"].shape == (5, 24, 24, 3)
+
+
+def test_blocks_are_decoded_ahead_and_to_the_same(videos: tuple[Path, dict[str, list[np.ndarray]]]) -> None:
+    root, frames = videos
+    for threads in (1, 3):
+        blocks = list(LeRobotDirSource(root, image_threads=threads).read_batches(rows=1))
+        assert [len(block) for block in blocks] == [1, 1, 1, 1]
+        for number, block in enumerate(blocks):
+            assert near(block.rows.observation["images"]["front"], frames[FRONT][number])
+    begun = LeRobotDirSource(root, image_threads=3).read_batches(rows=1)
+    next(begun)
+    begun.close()
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("rlds2buf-video")]
 
 
 def test_frames_by_name(videos: tuple[Path, dict[str, list[np.ndarray]]]) -> None:
