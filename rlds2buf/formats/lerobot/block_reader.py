@@ -105,7 +105,8 @@ class Choices:
 
     def spec(self, field: Field) -> FieldSpec:
         """One row of a field, as it is handed out."""
-        if (field.is_picture and self.images == "encoded") or (field.is_video and self.frames_by_name):
+        is_file = field.is_picture and self.images == "encoded" and not field.is_widened
+        if is_file or (field.is_video and self.frames_by_name):
             return FieldSpec((), np.dtype(object), image=field.spec, is_video=field.is_video)
         if self.size is not None and (field.is_picture or field.is_video):
             return dataclasses.replace(field.spec, shape=(*self.size, field.spec.shape[2]))
@@ -225,9 +226,8 @@ class BlockReader:
             for field in self._fields:
                 if self._pool is not None and field.is_picture and self._choices.spec(field).image is None:
                     files = (work.rows if field.kind == ROWS else work.told)[field.name]
-                    work.pending[field.path] = begin_files(
-                        self._pool, files, field.spec, self._choices.size, self._budget
-                    )
+                    pixels = field.stored
+                    work.pending[field.path] = begin_files(self._pool, files, pixels, self._choices.size, self._budget)
                 elif is_ahead and field.is_video and not self._choices.frames_by_name:
                     # What is wrong is told when it is this column's turn.
                     with contextlib.suppress(Unreadable, SourceNotFound, SourceFormatError, ValueError):
@@ -393,7 +393,8 @@ class BlockReader:
         where = nest.path_name(field.path)
         try:
             if field.path in work.pending:
-                return pixels_of(work.pending[field.path], field.spec)
+                found = pixels_of(work.pending[field.path], field.spec)
+                return np.ascontiguousarray(found[..., :1]) if field.is_widened else found
             if field.is_video:
                 return self._frames(field, work)
             if field.kind == TASK:

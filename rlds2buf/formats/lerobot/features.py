@@ -212,8 +212,12 @@ def plan_of(
     Raises:
         ValueError: there is no field of a name that was given, or it is of another kind.
     """
-    fields = {path: field for path, field in spec.fields() if path not in omit}
+    known = {path: field for path, field in spec.fields() if path not in omit}
+    fields = {path: _of_any_width(field) for path, field in known.items()}
     plan = Plan(task=_task(fields, task))
+    for path, field in known.items():
+        if field.dtype.kind in "SU":
+            plan.lost[nest.path_name(path)] = f"text of fixed width ({field.dtype.str}) is read back as byte strings"
     taken: set[str] = {DONE, TRUNCATED}
     for name in INDEX_FEATURES if indices else ():
         known = fields.get(("extras", name))
@@ -242,7 +246,7 @@ def _place(plan: Plan, taken: set[str], path: nest.Path, field: FieldSpec, image
     where = nest.path_name(path)
     pixels = _pixels(field)
     why = _why_apart(field, pixels)
-    is_text = field.dtype.kind in "OSU" and pixels is None
+    is_text = field.is_string and pixels is None
     name = feature_name(path, taken=taken, picture=pixels is not None, text=is_text)
     taken.add(name)
     if why is not None:
@@ -257,11 +261,14 @@ def _place(plan: Plan, taken: set[str], path: nest.Path, field: FieldSpec, image
         own = OwnField(path, pixels, name=name, encoded=is_file and kind == IMAGE and pixels.shape[2] == 3)
         plan.cameras.append(Camera(name, own, kind, is_file, field.is_video))
     elif is_text:
-        if field.dtype.kind in "SU":
-            plan.lost[where] = f"text of fixed width ({field.dtype.str}) is read back as byte strings"
         plan.texts.append(Text(name, OwnField(path, field, name=name)))
     else:
         plan.numbers.append(_numbers(name, path, field))
+
+
+def _of_any_width(field: FieldSpec) -> FieldSpec:
+    """Texts of fixed width as those of any."""
+    return FieldSpec(field.shape, np.dtype(object)) if field.dtype.kind in "SU" else field
 
 
 def _numbers(name: str, path: nest.Path, field: FieldSpec) -> Numbers:
@@ -294,7 +301,7 @@ def _why_apart(field: FieldSpec, pixels: FieldSpec | None) -> str | None:
         return "its length varies"
     if 0 in field.shape:
         return "it is empty"
-    if field.dtype.kind in "OSU":
+    if field.is_string:
         return "it is a list of texts" if field.shape else None
     if len(field.shape) > _MOST_AXES:
         return f"it has {len(field.shape)} axes"

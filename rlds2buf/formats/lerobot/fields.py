@@ -57,6 +57,18 @@ class Field:
     is_video: bool = False
     own: OwnField | None = None
 
+    @property
+    def is_widened(self) -> bool:
+        """Whether rlds2buf made three channels of its one, in files that are not those it came from."""
+        own = self.own
+        is_ours = self.is_picture and own is not None and own.kind == FEATURE and not own.encoded
+        return is_ours and self.spec.shape[2] == 1
+
+    @property
+    def stored(self) -> FieldSpec:
+        """One row of it as the files have it, decoded."""
+        return dataclasses.replace(self.spec, shape=(*self.spec.shape[:2], 3)) if self.is_widened else self.spec
+
 
 @dataclasses.dataclass(frozen=True)
 class Layout:

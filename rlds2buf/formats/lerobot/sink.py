@@ -518,7 +518,7 @@ class LeRobotDirSink(Sink):
         """``[M] int64``."""
         field = self._plan.task
         if field is not None:
-            return self._tasks.numbers(laid.columns[field.path])
+            return self._tasks.numbers(as_bytes(laid.columns[field.path], field.path))
         self._tasks.numbers(_cells([self._task_text]))
         return np.zeros(int(laid.edges[-1]), np.int64)
 

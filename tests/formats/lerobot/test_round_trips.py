@@ -235,3 +235,23 @@ def test_the_one_task_stays(tmp_path: Path) -> None:
     convert(tmp_path / "a", tmp_path / "b", to="lerobot", drop=["extras"], sink_options={"images": "png"})
     with open_source(tmp_path / "b") as source:
         assert source.facts()["task"] == "push 0"
+
+
+def test_texts_of_fixed_width_come_back_as_texts_of_any(tmp_path: Path) -> None:
+    """Their dataset is read as it was written, a list of such texts and the task too."""
+    one = Episode(
+        observation=np.zeros((3, 2), np.float32),
+        action=np.zeros((3, 2), np.float32),
+        reward=np.arange(3, dtype=np.float32),
+        extras={"code": np.array([b"abc"] * 3), "words": np.array([["é", "b"]] * 3), "task": np.array(["lift"] * 3)},
+    )
+    report = convert([one], LeRobotDirSink(tmp_path / "a", fps=10))
+    assert {"extras/code", "extras/words", "extras/task"} <= set(report.lost)
+    with open_source(tmp_path / "a") as source:
+        assert not source.details()["warnings"]
+        (found,) = source
+    assert found.observation.tolist() == one.observation.tolist()
+    assert found.reward.tolist() == [0, 1, 2]
+    assert found.extras["code"].tolist() == [b"abc"] * 3
+    assert found.extras["words"].tolist() == [["é".encode(), b"b"]] * 3
+    assert found.extras["task"].tolist() == [b"lift"] * 3

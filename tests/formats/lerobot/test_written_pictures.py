@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 
-from rlds2buf import Episode, convert
+from rlds2buf import Episode, convert, open_source
 from rlds2buf.codecs.images.decode import decode_image
 from rlds2buf.codecs.images.png import encode_png
 from rlds2buf.codecs.video.decode import decode_into
@@ -215,3 +215,17 @@ def test_numbers_of_pictures() -> None:
 def test_how_many_are_sampled() -> None:
     """The counts that LeRobot's estimate_num_samples states."""
     assert [len(sampled_frames(n)) for n in (1, 99, 500, 1000, 2000, 5000)] == [1, 99, 105, 177, 299, 594]
+
+
+@pytest.mark.parametrize("version", ["v3.0", "v2.1"])
+@pytest.mark.parametrize("images", ["png", "jpeg"])
+def test_one_channel_in_the_rows_is_read_back_as_one(tmp_path: Path, images: str, version: str) -> None:
+    made = episodes(channels=1)
+    write(tmp_path / "a", made, images=images, version=version)
+    with open_source(tmp_path / "a") as source:
+        found = pixels(list(source))
+    assert found.shape == pixels(made).shape
+    assert np.array_equal(found, pixels(made)) if images == "png" else psnr(pixels(made), found).min() > 30
+    convert(tmp_path / "a", tmp_path / "rlds", to="rlds")
+    with open_source(tmp_path / "rlds") as source:
+        assert np.array_equal(pixels(list(source)), found)
