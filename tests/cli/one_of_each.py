@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 
 from rlds2buf import Episode, convert
@@ -70,6 +71,44 @@ def rllib(path: Path) -> None:
     path.write_text(json.dumps(columns) + "\n")
 
 
+def continuous() -> list[Episode]:
+    """Actions that are vectors, none at the last row."""
+    found = []
+    for episode in numbers():
+        action = np.stack([episode.action, -episode.action], 1).astype(np.float32)
+        action[-1] = 0
+        found.append(episode.replace(action=action, observation={"qpos": episode.observation}))
+    return found
+
+
+def imitation(path: Path) -> None:
+    np.savez(path, obs=np.ones((9, 3)), acts=np.arange(7), rews=np.ones(7), indices=[3], terminal=[True, False])
+
+
+def sb2(path: Path) -> None:
+    starts = np.arange(7) % 4 == 0
+    columns = {"obs": np.ones((7, 3)), "actions": np.zeros((7, 1)), "rewards": np.ones(7), "episode_starts": starts}
+    np.savez(path, episode_returns=np.array([4.0, 3.0]), **columns)
+
+
+def maniskill(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        for number in range(2):
+            group = file.create_group(f"traj_{number}", track_order=True)
+            group["obs"], group["actions"] = np.ones((5, 3), np.float32), np.ones((4, 2), np.float32)
+            group["terminated"], group["truncated"] = np.arange(4) == 3, np.zeros(4, bool)
+            group["rewards"] = np.ones(4, np.float32)
+
+
+def v_d4rl(path: Path) -> None:
+    rows = np.arange(10)
+    with h5py.File(path, "w") as file:
+        file["observation"] = np.ones((10, 3, 4, 4), np.uint8)
+        file["action"] = (rows % 5 > 0)[:, None] * np.ones((1, 2), np.float32)
+        file["reward"] = file["discount"] = np.ones(10, np.float32)
+        file["step_type"] = np.array([0, 1, 1, 1, 2] * 2)
+
+
 MAKERS: dict[str, tuple[str, Make]] = {
     "rlds": ("set", lambda path: convert(episodes(), path, to="rlds")),
     "minari": ("set-v0", lambda path: convert(numbers(), path, to="minari")),
@@ -88,6 +127,15 @@ MAKERS: dict[str, tuple[str, Make]] = {
     ),
     "d3rlpy-v1": ("a.h5", lambda path: d3rlpy_file.write_v1(path, **d3rlpy_file.table(9, [4, 8], None))),
     "d4rl": ("a.hdf5", lambda path: convert(numbers(), path, to="d4rl")),
+    "zarr": ("a.zarr", lambda path: convert(numbers(), path, to="zarr")),
+    "zarr-archive": ("a.zarr.zip", lambda path: convert(numbers(), path, to="zarr")),
+    "ogbench": ("a.npz", lambda path: convert(numbers(), path, to="ogbench")),
+    "imitation": ("a.npz", imitation),
+    "sb2": ("a.npz", sb2),
+    "aloha": ("set", lambda path: convert(continuous(), path, to="aloha")),
+    "maniskill": ("a.h5", maniskill),
+    "dreamer": ("set", lambda path: convert(continuous(), path, to="dreamer")),
+    "v-d4rl": ("a.hdf5", v_d4rl),
     "reverb-checkpoint": ("set", lambda path: convert(numbers(), path, to="reverb-checkpoint")),
     "buffer": ("set", lambda path: convert(episodes(), path, to="buffer")),
     "npz": ("a.npz", log),

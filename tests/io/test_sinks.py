@@ -228,7 +228,7 @@ class TestOpenSink:
         with pytest.raises(TypeError, match="got dict"):
             open_sink({})
         with pytest.raises(ValueError, match="to must be one of buffer"):
-            open_sink("x", to="parquet")
+            open_sink("x", to="csv")
 
     @pytest.mark.parametrize("option", ["overwrite", "resume"])
     def test_file_options_are_for_paths(self, option: str) -> None:
