@@ -3,7 +3,7 @@
 ``core`` runs all that needs no other environment. ``full`` runs what TensorFlow's pins may change: its numpy is 1.26,
 its pyarrow is before 20, its protobuf is 4. So: TensorFlow's own tests, whatever reads or writes files, compiled loops,
 and of each kind of buffer the contract; and not a second time what kills processes, draws many samples or lets
-Hypothesis drive a machine, nor the command line's words.
+Hypothesis drive a machine, nor the command line's words, what is compiled when, and PyAV, which is the same one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ PARTS = {
     "full": """
         tests/full tests/codecs tests/core tests/formats tests/io tests/kernels tests/returns tests/views
         -tests/formats/test_mutated_metadata.py -tests/formats/test_round_trips.py -tests/kernels/test_compiled.py
+        -tests/kernels/test_waiting.py -tests/codecs/video
         tests/buffers/contents/test_circular.py tests/buffers/contents/test_reservoir.py
         tests/buffers/read/test_hindsight.py tests/buffers/select/test_prioritized.py tests/buffers/vectorized
         tests/buffers/disk/test_snapshot.py tests/buffers/rows/test_blobs.py

@@ -148,7 +148,7 @@ class TestInstalled:
         assert len(list(open_source(claimed, format="tally"))) == 2
 
     def test_help_and_completion_name_it_and_load_nothing(self, capsys: Capture) -> None:
-        assert "reverb-checkpoint|tally]" in "".join(run(capsys, "convert", "--help").out.split())
+        assert "|tally]" in "".join(run(capsys, "convert", "--help").out.split())
         assert "tally" in registry.source_names() and "tally" in registry.names()
         assert "tally_format" not in sys.modules
 

@@ -222,8 +222,18 @@ class TestServe:
         assert (code, out) == (0, "") and "Traceback" not in err
         # The next one starts from the checkpoint, and has nothing to add.
         process, line = self.begin(*arguments)
-        assert json.loads(line)["push"]["already_there"] == items
+        found = json.loads(line)
+        assert found["push"]["already_there"] == items
+        self.check_what_it_listens_on(found)
         assert self.end(process, signal.SIGTERM)[0] == 0
+
+    def check_what_it_listens_on(self, found):
+        port = int(found["address"].rpartition(":")[2])
+        tables = [Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6")]
+        bound = [row.split()[1] for table in tables for row in table.splitlines()[1:]]
+        (address,) = {one.partition(":")[0] for one in bound if one.endswith(f":{port:04X}")} & {"0" * 8, "0" * 32}
+        assert set(address) == {"0"}  # every interface, as it says
+        assert found["listens"] == f"[::]:{port}" and "neither authentication nor encryption" in found["warning"]
 
     def test_tf_agents_own_util_takes_the_table(self, tmp_path):
         # What TF-Agents compares is the signature; the data are flattened so that its util can read them.
@@ -244,17 +254,6 @@ class TestServe:
         line = next(line for line in process.stdout if line.startswith("serving table replay at localhost:"))
         address = line.split()[4].rstrip(";")
         assert reverb.Client(address).server_info()["replay"].current_size == 100
-        assert self.end(process)[0] == 0
-
-    def test_says_what_it_listens_on(self):
-        process, line = self.begin(CARTPOLE, "--json")
-        found = json.loads(line)
-        port = int(found["address"].rpartition(":")[2])
-        tables = [Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6")]
-        bound = [row.split()[1] for table in tables for row in table.splitlines()[1:]]
-        (address,) = {one.partition(":")[0] for one in bound if one.endswith(f":{port:04X}")} & {"0" * 8, "0" * 32}
-        assert set(address) == {"0"}  # every interface, as it says
-        assert found["listens"] == f"[::]:{port}" and "neither authentication nor encryption" in found["warning"]
         assert self.end(process)[0] == 0
 
     def test_what_can_not_be_served(self, capsys):
