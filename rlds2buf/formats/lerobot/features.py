@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -212,12 +212,8 @@ def plan_of(
     Raises:
         ValueError: there is no field of a name that was given, or it is of another kind.
     """
-    known = {path: field for path, field in spec.fields() if path not in omit}
-    fields = {path: _of_any_width(field) for path, field in known.items()}
-    plan = Plan(task=_task(fields, task))
-    for path, field in known.items():
-        if field.dtype.kind in "SU":
-            plan.lost[nest.path_name(path)] = f"text of fixed width ({field.dtype.str}) is read back as byte strings"
+    fields = {path: _of_any_width(field) for path, field in spec.fields() if path not in omit}
+    plan = Plan(task=_task(fields, task), lost=dict(_widths(spec)))
     taken: set[str] = {DONE, TRUNCATED}
     for name in INDEX_FEATURES if indices else ():
         known = fields.get(("extras", name))
@@ -269,6 +265,13 @@ def _place(plan: Plan, taken: set[str], path: nest.Path, field: FieldSpec, image
 def _of_any_width(field: FieldSpec) -> FieldSpec:
     """Texts of fixed width as those of any."""
     return FieldSpec(field.shape, np.dtype(object)) if field.dtype.kind in "SU" else field
+
+
+def _widths(spec: StepSpec) -> Iterator[tuple[str, str]]:
+    """Fields whose texts are of fixed width, and what becomes of that."""
+    for path, field in spec.fields():
+        if field.dtype.kind in "SU":
+            yield nest.path_name(path), f"text of fixed width ({field.dtype.str}) is read back as byte strings"
 
 
 def _numbers(name: str, path: nest.Path, field: FieldSpec) -> Numbers:
