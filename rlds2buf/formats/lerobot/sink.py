@@ -69,6 +69,8 @@ _LENGTH, _FILE, _TASKS, _FACTS, _FINAL, _LAST_ROW, _PLACEHOLDER = (
 _STATISTICS, _COUNTED = "statistics", "counted"
 _AT_ONCE: Final = 1000
 """Episodes whose statistics are read together."""
+_TOGETHER: Final = 16
+"""Episodes whose pictures are decoded together, on all cores."""
 _SPOOL, _PARTS = "spool", "parts"
 _DERIVED: Final = ("discount", *FLAG_FIELDS)
 """What a source makes up where its dataset has none: a dataset of LeRobot's does not get them."""
@@ -458,19 +460,17 @@ class LeRobotDirSink(Sink):
     def _pictures(self, laid: LaidOutRows) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """What is counted of the pictures of each episode, by camera, and of how many, ``[E, cameras]``."""
         found: dict[str, np.ndarray] = {}
-        spans = list(itertools.pairwise(laid.edges.tolist()))
-        counted = np.empty((len(spans), len(self._plan.cameras)), np.int64)
+        count = len(laid.lengths)
+        counted = np.empty((count, len(self._plan.cameras)), np.int64)
         for i, camera in enumerate(self._plan.cameras):
             column = laid.columns[camera.field.path]
-            found[camera.name] = np.empty((len(spans), *self._statistics[camera.name]))
-            for episode, (start, stop) in enumerate(spans):
-                # Of videos that are copied nothing else is decoded.
-                frames = np.array([(stop - start) // 2]) if camera.is_video else sampled_frames(stop - start)
-                pixels = pixels_of(column, camera, start + frames)
+            found[camera.name] = np.empty((count, *self._statistics[camera.name]))
+            shown = _middles(column, camera, laid.edges) if camera.is_video else _samples(column, camera, laid.edges)
+            for episode, pixels in enumerate(shown):
                 if camera.name not in self._sizes:
                     self._sizes[camera.name] = list(pixels[0].shape[:2])
                 found[camera.name][episode] = numbers_of_pictures(pixels)
-                counted[episode, i] = len(frames)
+                counted[episode, i] = len(pixels)
         return found, counted
 
     def _append_frames(self, laid: LaidOutRows) -> None:
@@ -610,6 +610,20 @@ class LeRobotDirSink(Sink):
             yield f"no text field is a task: that of all episodes is {self._task_text!r}, {said}"
         for videos in self._videos:
             yield from videos.said()
+
+
+def _samples(column: np.ndarray, camera: Camera, edges: np.ndarray) -> Iterator[Sequence[np.ndarray]]:
+    """Of each episode the pictures that are counted."""
+    for start, stop in itertools.pairwise(edges.tolist()):
+        yield pixels_of(column, camera, start + sampled_frames(stop - start))
+
+
+def _middles(column: np.ndarray, camera: Camera, edges: np.ndarray) -> Iterator[Sequence[np.ndarray]]:
+    """Of each episode of a video, whose frames are copied, the one in the middle: nothing else is decoded."""
+    rows = edges[:-1] + np.diff(edges) // 2
+    for first in range(0, len(rows), _TOGETHER):
+        for pixels in pixels_of(column, camera, rows[first : first + _TOGETHER].tolist()):
+            yield [pixels]
 
 
 def _refuse_own_source(target: Path, provenance: Mapping[str, Any]) -> None:
