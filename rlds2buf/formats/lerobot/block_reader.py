@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import threading
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -48,6 +48,8 @@ _COUNTS: Final = ("episode_index", "frame_index")
 _TIME: Final = "timestamp"
 _PIXEL_BYTES: Final = 1 << 24
 """So much of pixels in one block: the memory of some blocks is used again and again."""
+_HELD_BYTES: Final = 1 << 30
+"""So much is decoded while the block before is in use; of larger ones one is held at a time."""
 _VIDEOS: Final = 2
 """Columns of videos that are decoded at a time, each by all cores: when one has no work for some, the other has."""
 
@@ -173,6 +175,9 @@ class BlockReader:
             while first < len(chosen):
                 before = int(ends[first - 1]) if first else 0
                 upto = min(max(int(np.searchsorted(ends, before + most, "right")), first + 1), len(chosen))
+                size = self._row_bytes * (int(ends[upto - 1]) - before)
+                while waiting and size + self._size(waiting) > _HELD_BYTES:
+                    yield from self._finish(waiting.popleft())
                 waiting.append(self._begin(chosen[first:upto], is_ahead=ahead > 0))
                 first = upto
                 if len(waiting) > ahead:
@@ -183,6 +188,10 @@ class BlockReader:
             for work in waiting:
                 for video in work.videos.values():
                     video.wait()
+
+    def _size(self, waiting: Iterable[_Work]) -> int:
+        """About how many bytes some blocks take."""
+        return self._row_bytes * sum(int(self._dataset.index.lengths[work.chosen].sum()) for work in waiting)
 
     def close(self) -> None:
         """Close files and threads; idempotent."""

@@ -272,3 +272,17 @@ def test_names_of_openpi_are_guessed_and_that_is_said(tmp_path: Path) -> None:
     with rlds2buf.open_source(vectors(tmp_path / "set", state=[2], actions=[3], other=[1])) as source:
         assert repr(source.spec.action) == "FieldSpec(float32[3])" and set(source.spec.observation) == {"state"}
         assert any("taken are state as observation/state, actions as action" in text for text in source.warnings())
+
+
+def test_the_next_block_is_decoded_ahead_and_an_error_comes_in_its_place(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    root, frames = with_videos(tmp_path / "set")
+    (root / f"videos/{TOP}/chunk-000/file-000.mp4").write_bytes(b"no video")
+    for threads in (1, 2):
+        found = list(LeRobotDirSource(root, image_threads=threads).read())
+        assert [isinstance(item, EpisodeError) for item in found] == [True, False, False, False]
+        for number in (1, 2, 3):
+            assert near(found[number].observation["images"]["top"], frames[TOP][number])  # type: ignore[union-attr]
+        reading = LeRobotDirSource(root, image_threads=threads).read_batches(rows=5)
+        next(reading)
+        reading.close()  # type: ignore[attr-defined]
