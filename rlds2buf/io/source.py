@@ -141,7 +141,8 @@ class Source(abc.ABC):
         """The same data, each frame of a video as what it is called, not as its pixels.
 
         For a sink that copies videos.  The fields are byte strings then, whose FieldSpec has an ``image`` and
-        ``is_video``.  Itself where there are no videos, or where the source was told how pictures are to be had.
+        ``is_video``.  Pictures that a dataset of videos has as files may be those files (:meth:`encoded`), so that
+        they are copied too.  Itself where there are no videos, or where the source was told how pictures are to be had.
         """
         return self
 

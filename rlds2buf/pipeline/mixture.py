@@ -9,7 +9,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from rlds2buf.pipeline.mixture_feeds import Feed, Piece, close, interleaved, rea
 from rlds2buf.pipeline.mixture_schedule import Schedule
 
 __all__ = ["MixtureSource"]
+
+_OF_ROWS: Final = ("fps", "robot_type", "names")
+"""Facts that are told of every row of a dataset."""
 
 
 class MixtureSource(Source):
@@ -212,6 +215,12 @@ class MixtureSource(Source):
 
     def details(self) -> dict[str, Any]:
         return self.transformation
+
+    def facts(self) -> dict[str, Any]:
+        """See :meth:`Source.facts`: what is told of every row, where all sources agree."""
+        first, *others = [source.facts() for source in self._sources]
+        agreed = {name: value for name, value in first.items() if all(one.get(name) == value for one in others)}
+        return {name: agreed[name] for name in _OF_ROWS if name in agreed}
 
     def warnings(self) -> list[str]:
         """Those of its sources, each with the source's name, and that weights only order what is written."""

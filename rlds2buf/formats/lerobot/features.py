@@ -194,7 +194,7 @@ def plan_of(
     *,
     state: Sequence[str] = (),
     task: str | None = None,
-    images: str = VIDEO,
+    images: str | None = VIDEO,
     omit: Collection[nest.Path] = (),
     indices: bool = False,
 ) -> Plan:
@@ -205,7 +205,8 @@ def plan_of(
         state: names of fields that are joined to ``observation.state``; by default a field of the observation that is
             called state or proprio.
         task: the name of a text field that is the task; by default one that is called so.
-        images: VIDEO, or IMAGE: what pictures become, where a video can hold them.
+        images: VIDEO, or IMAGE: what pictures become, where a video can hold them; None: videos, and files in the rows
+            where they are files.
         omit: fields that are left out, since they are derived.
         indices: whether fields of the extras that are called as what every dataset has are just that.
 
@@ -237,7 +238,7 @@ def plan_of(
     return plan
 
 
-def _place(plan: Plan, taken: set[str], path: nest.Path, field: FieldSpec, images: str) -> None:
+def _place(plan: Plan, taken: set[str], path: nest.Path, field: FieldSpec, images: str | None) -> None:
     """Add what becomes of one field."""
     where = nest.path_name(path)
     pixels = _pixels(field)
@@ -249,11 +250,12 @@ def _place(plan: Plan, taken: set[str], path: nest.Path, field: FieldSpec, image
         plan.rows.append(OwnField(path, field, ROWS, name, encoded=field.image is not None))
         plan.notes.append(f"{where} is no feature, since {why}: it is kept by row in meta/rlds2buf_rows.parquet")
     elif pixels is not None:
+        is_file = field.image is not None and not field.is_video
+        images = images or (IMAGE if is_file else VIDEO)
         fault = _video_fault(pixels) if images == VIDEO and not field.is_video else None
         if fault is not None:
             plan.notes.append(f"{where} becomes pictures in the rows, not a video: {fault}")
         kind = IMAGE if images != VIDEO or fault is not None else VIDEO
-        is_file = field.image is not None and not field.is_video
         own = OwnField(path, pixels, name=name, encoded=is_file and kind == IMAGE and pixels.shape[2] == 3)
         plan.cameras.append(Camera(name, own, kind, is_file, field.is_video))
     elif is_text:

@@ -104,8 +104,9 @@ class LeRobotDirSink(Sink):
         state: fields whose numbers are joined to observation.state, with commas between; None: one called state or
             proprio.
         final_row: "keep" all rows, or "drop" the last ones, whose action is padding.
-        images: "video", or files in the rows, "png" (lossless) or "jpeg".  Pictures that are files already stay as they
-            are there, and frames of videos are copied, not encoded again, where they are whole runs of a video.
+        images: "video", or files in the rows, "png" (lossless) or "jpeg"; None: videos, but what comes as files
+            (from the rows of a LeRobot dataset; with images="encoded") stays those files.  Frames of videos are
+            copied, not encoded again, where they are whole runs of a video.
         codec: of videos: "libsvtav1" (AV1), "h264" (faster) or "hevc"; None: AV1, but what is a video is copied, or
             stays of its codec where frames must be encoded again.
         crf: their quality: the lower, the better and larger.
@@ -134,7 +135,7 @@ class LeRobotDirSink(Sink):
         task_text: str | None = None,
         state: str | Sequence[str] | None = None,
         final_row: str = "keep",
-        images: str = "video",
+        images: str | None = None,
         codec: str | None = None,
         crf: int = 30,
         g: int = 2,
@@ -145,7 +146,8 @@ class LeRobotDirSink(Sink):
         version = str(version).removeprefix("v")
         choice("version", version, tuple(VERSIONS))
         choice("final_row", final_row, last_rows.CHOICES)
-        choice("images", images, (VIDEO, PNG, JPEG))
+        if images is not None:
+            choice("images", images, (VIDEO, PNG, JPEG))
         if codec is not None:
             choice("codec", codec, tuple(CODECS))
         if task is not None and task_text is not None:
@@ -165,8 +167,8 @@ class LeRobotDirSink(Sink):
             "preset": preset,
             "robot_type": robot_type,
         }
-        self.takes_video_frames = images == VIDEO
-        self.takes_encoded_images = images != VIDEO
+        self.takes_video_frames = images in (None, VIDEO)
+        self.takes_encoded_images = images in (PNG, JPEG)
         self._encoding = Encoding(codec, crf, g, preset)
         self._overwrite, self._resume = overwrite, resume
         self._part: PartialFolder | None = None
@@ -194,12 +196,13 @@ class LeRobotDirSink(Sink):
         known = known if isinstance(known, list) else [*FLAG_FIELDS]
         is_bare = not {*FLAG_FIELDS} & {*known}
         absent = {name for name in (*_DERIVED, DONE, TRUNCATED) if is_bare and name not in known}
+        images = self._options["images"]
         self._ends = tuple(name for name in (DONE, TRUNCATED) if name not in absent)
         self._plan: Plan = plan_of(
             spec,
             state=self._options["state"],
             task=self._options["task"],
-            images=VIDEO if self._options["images"] == VIDEO else IMAGE,
+            images=None if images is None else VIDEO if images == VIDEO else IMAGE,
             omit=[(name,) for name in absent],
             indices=is_own,
         )
@@ -421,7 +424,7 @@ class LeRobotDirSink(Sink):
         for camera in self._plan.cameras:
             if camera.kind == IMAGE:
                 column = laid.columns[camera.field.path]
-                columns[camera.name] = cells_of_pictures(column, camera, self._options["images"])
+                columns[camera.name] = cells_of_pictures(column, camera, self._options["images"] or PNG)
         tasks = self._task_numbers(laid)
         columns["task_index"] = tasks
         for field in self._plan.indices:

@@ -193,9 +193,12 @@ class LeRobotDirSource(Source):
 
     def with_video_frames(self) -> LeRobotDirSource:
         """See :meth:`Source.with_video_frames`."""
-        if self._choices.size is not None or not any(field.is_video for field in self._fields):
-            return self
-        return self._changed(frames_by_name=True)
+        changes: dict[str, Any] = {}
+        if self._choices.size is None and any(field.is_video for field in self._fields):
+            changes["frames_by_name"] = True
+        if self._is_plain and any(field.is_picture for field in self._fields):
+            changes["images"] = "encoded"
+        return self._changed(**changes) if changes else self
 
     @property
     def _is_plain(self) -> bool:

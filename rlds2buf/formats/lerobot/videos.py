@@ -27,7 +27,7 @@ from rlds2buf.core import nest
 from rlds2buf.errors import SinkError, SnapshotCorrupt
 from rlds2buf.files.durable import sync_file
 from rlds2buf.formats.lerobot.features import Camera
-from rlds2buf.formats.lerobot.picture_cells import decoded
+from rlds2buf.formats.lerobot.picture_cells import decoded, pixels_of
 
 __all__ = ["CameraVideos", "Encoding"]
 
@@ -124,19 +124,20 @@ class CameraVideos:
         """The frames of one more episode.
 
         Args:
-            column: ``[T, height, width, 3 or 1] uint8``, or ``[T] object`` names of frames.
+            column: ``[T, height, width, 3 or 1] uint8``, or ``[T] object`` names of frames, or files of pictures.
             fps: frames a second.
 
         Raises:
             SinkError: earlier ones could not be encoded or written.
             SourceFormatError: frames that come by name are not there.
+            SpecMismatch: a file is not the picture that it should be.
         """
         self._fps = fps
         run = self._copied(column) if self.camera.is_video else None
         if run is not None:
             self._waiting.append(_Episode(run))
         else:
-            self._waiting.append(self._encode(self._decoded(column) if self.camera.is_video else column))
+            self._waiting.append(self._encode(self._decoded(column)))
         self._count += 1
         while sum(episode.encoder is not None for episode in self._waiting) > _AT_ONCE:
             self._settle()
@@ -234,6 +235,10 @@ class CameraVideos:
         return found[0]
 
     def _decoded(self, column: np.ndarray) -> np.ndarray:
+        if self.camera.is_encoded:
+            return np.stack(pixels_of(column, self.camera, range(len(column))))
+        if not self.camera.is_video:
+            return column
         if self.camera.is_depth:
             where = nest.path_name(self.camera.field.path)
             raise SinkError(f"{where}: depth can be copied, not encoded, and {self._why}: --drop {where}")

@@ -10,8 +10,9 @@ import av
 import numpy as np
 import pytest
 
-from rlds2buf import EpisodeBatch, convert, errors, open_mixture, open_source, validate
+from rlds2buf import Episode, EpisodeBatch, convert, errors, open_mixture, open_source, validate
 from rlds2buf.codecs.video.frame_names import runs
+from rlds2buf.formats.lerobot.sink import LeRobotDirSink
 from tests.data import DATA
 from tests.formats.lerobot.by_hand import (
     LENGTHS,
@@ -264,3 +265,44 @@ def test_a_sink_that_wants_pixels_gets_them(sets):
     shown = np.asarray(kept[1].observation["images"]["top"])
     assert shown.shape == (8, 64, 64, 3)
     assert frames_of(sets["v3"] / VIDEO.format(camera=TOP, chunk=0, file=0))[6] == round(float(shown[0].mean()))
+
+
+def test_pictures_in_rows_stay_the_files_they_are(tmp_path: Path) -> None:
+    """v2.1 to v3.0, back, and merged: not a byte of a picture changes; asked for, they become videos."""
+    rng = np.random.default_rng(0)
+    made = [
+        Episode(
+            observation={
+                "front": rng.integers(0, 255, (n, 64, 80, 3), np.uint8),
+                "state": np.zeros((n, 2), np.float32),
+            },
+            action=np.ones((n, 2), np.float32),
+        )
+        for n in (3, 1)
+    ]
+    convert(made, LeRobotDirSink(tmp_path / "a", fps=10, images="png", version="2.1"))
+    convert(tmp_path / "a", tmp_path / "b", to="lerobot")
+    convert(tmp_path / "b", tmp_path / "c", to="lerobot", sink_options={"version": "2.1"})
+    with open_mixture([tmp_path / "a", tmp_path / "c"]) as source:
+        convert(source, tmp_path / "d", to="lerobot")
+    with open_source(tmp_path / "a", images="encoded") as source:
+        files = [episode.observation["front"].tolist() for episode in source]
+    for name, expected in (("b", files), ("c", files), ("d", files * 2)):
+        with open_source(tmp_path / name, images="encoded") as source:
+            assert [episode.observation["front"].tolist() for episode in source] == expected
+    convert(tmp_path / "a", tmp_path / "e", to="lerobot", sink_options={"images": "video", "codec": "h264"})
+    assert list((tmp_path / "e").glob("videos/*/*/*.mp4"))
+    with open_source(tmp_path / "e") as source:
+        assert [episode.observation["front"].shape for episode in source] == [(3, 64, 80, 3), (1, 64, 80, 3)]
+
+
+@pytest.mark.parametrize("images", ["video", None])
+def test_files_from_another_dataset_become_a_video_or_stay(tmp_path: Path, images: str | None) -> None:
+    frames = np.random.default_rng(0).integers(0, 255, (3, 64, 80, 3), np.uint8)
+    convert([Episode(observation={"front": frames}, action=np.ones((3, 2), np.float32))], tmp_path / "r", to="rlds")
+    convert(tmp_path / "r", tmp_path / "a", to="lerobot", images="encoded", sink_options={"fps": 10, "images": images})
+    assert bool(list((tmp_path / "a").glob("videos/*/*/*.mp4"))) == (images == "video")
+    with open_source(tmp_path / "a") as source:
+        (found,) = source
+    assert found.observation["front"].shape == frames.shape
+    assert images == "video" or np.array_equal(found.observation["front"], frames)
