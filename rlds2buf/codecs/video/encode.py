@@ -38,9 +38,10 @@ CODECS: Final = {
 """What is taken as a codec, and the encoder that it means."""
 
 _PRESET: Final = {"libsvtav1": "12"}
-_REORDERS: Final = {"libx265": 2}
+_REORDERS: Final = {"libx265": 2, "libsvtav1": 0}
 """By how many frames at most an encoder's packets are out of order, if its word on when they are decoded isn't taken:
-libx265 has none for videos of one or two frames, and gives what is in its memory."""
+libx265 has none for videos of one or two frames, and gives what is in its memory; libsvtav1's packets are in order, and
+now and then, where several encoders are at work, one of them had a time that no file takes."""
 _THREADS: Final = 4
 """Of an encoder whose bytes depend on it (libx264, libx265), and the most that others get."""
 
@@ -258,6 +259,8 @@ class VideoEncoder:
         for packet in packets:
             if self._reorders is not None:
                 packet.dts = round((self._packets - self._reorders) * self._time_base / packet.time_base)
+                if not self._reorders:
+                    packet.pts = packet.dts
             self._packets += 1
             self._container.mux(packet)
 

@@ -14,9 +14,10 @@ from rlds2buf.numbers.quantiles import LEVEL_NAMES, LEVELS
 __all__ = ["numbers_of_pictures", "sampled_frames", "summary_of_pictures"]
 
 _LEAST, _MOST, _POWER = 100, 10_000, 0.75
-_THINNED_FROM: Final = 300
+_THINNED_FROM: Final = 200
 _THINNED_TO: Final = 150
-"""Pixels of the longer side, of pictures that are thinned before they are counted, and about what they are then."""
+"""Pixels of the longer side, of pictures that are thinned before they are counted, and about what they are then.
+LeRobot begins with it at 300."""
 
 
 def sampled_frames(count: int) -> np.ndarray:
@@ -40,7 +41,7 @@ def numbers_of_pictures(pictures: Sequence[np.ndarray]) -> np.ndarray:
         pixels = pixels if pixels.dtype == np.uint8 else (pixels >> 8).astype(np.uint8)
         height, width = pixels.shape[:2]
         if max(height, width) >= _THINNED_FROM:
-            factor = int((width if width > height else height) / _THINNED_TO)
+            factor = max(2, int(max(width, height) / _THINNED_TO))
             pixels = pixels[::factor, ::factor]
         counts += histogram(np.broadcast_to(pixels, (*pixels.shape[:2], 3)))
     total = counts.sum(1)
