@@ -219,7 +219,7 @@ class BlockReader:
         if any(field.is_video for field in self._fields):
             names[_TIME] = None
         names |= dict.fromkeys(_COUNTS)
-        return {name: features[name] for name in names if name in features}
+        return {name: features[name] for name in names if name in features and features[name].is_known}
 
     def _begin(self, chosen: np.ndarray, is_ahead: bool = False) -> _Work:
         """Read the rows of some episodes, and begin to decode their pictures, those of videos if this is ahead."""

@@ -148,8 +148,8 @@ def _runs(
 ) -> Iterator[_Run]:
     """The runs of rows in all files that can be read; of others it is noted that they are lost."""
     wanted = {name: info.features[name] for name in _COUNTS if name in info.features}
-    if len(wanted) < len(_COUNTS):
-        raise SourceFormatError(f"{info.path}: no features {' and '.join(_COUNTS)}, so nothing tells episodes apart")
+    if len(wanted) < len(_COUNTS) or not all(one.is_known and one.spec.dtype.kind in "iu" for one in wanted.values()):
+        raise SourceFormatError(f"{info.path}: no whole numbers {' and '.join(_COUNTS)}: nothing tells episodes apart")
     for place, file in enumerate(files):
         try:
             with opened(file, footers.get(file)) as parquet:

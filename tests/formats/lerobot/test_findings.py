@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 
@@ -432,6 +433,39 @@ def test_long_episodes_have_times_that_float32_rounds(tmp_path):
     path = write_v3(tmp_path / "long", lengths=(90_000,), cameras=(), per_file=1)
     assert abs(float(np.float32(89_999 / FPS)) - 89_999 / FPS) > 1e-4
     assert found(path) == []
+
+
+ODD = [None, [], {}, "text", -1, 2.5, 10**400, [[1, 2], [3]], {"min": [1]}, [None], True]
+
+
+@pytest.mark.parametrize("version", ["v3", "v2"])
+def test_metadata_of_any_kind_end_in_findings_or_in_an_error_of_ours(good, tmp_path, version):
+    """Entries that info.json and the statistics have, as something else."""
+    root = shutil.copytree(good[version], tmp_path / "set")
+    names = {"v3": ("meta/info.json", "meta/stats.json"), "v2": ("meta/info.json", "meta/episodes_stats.jsonl")}
+    for name in names[version]:
+        text = (root / name).read_text()
+        rows = [json.loads(line) for line in text.splitlines()] if name.endswith("l") else [json.loads(text)]
+        for place, (holder, key) in enumerate(list(entries(rows[0]))[::3]):
+            kept = holder[key]
+            holder[key] = ODD[place % len(ODD)]
+            (root / name).write_text("\n".join(map(json.dumps, rows)))
+            try:
+                with open_source(root) as source:
+                    list(source.findings())
+            except errors.Rlds2bufError:
+                pass
+            holder[key] = kept
+        (root / name).write_text(text)
+    assert found(root) == []
+
+
+def entries(value):
+    """Every entry of dicts in each other."""
+    for key in list(value):
+        yield value, key
+        if isinstance(value[key], dict):
+            yield from entries(value[key])
 
 
 def test_the_sets_by_hand_show_their_rows(good):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,18 +17,21 @@ from rlds2buf.formats.lerobot.findings.metadata import column_of_episodes
 from rlds2buf.formats.lerobot.findings.statistics import Statistics
 from rlds2buf.formats.lerobot.findings.videos import known_facts
 from rlds2buf.formats.lerobot.index import Footage
+from rlds2buf.formats.lerobot.info import Feature
 
 __all__ = ["row_findings"]
 
 _ROWS: Final = 1 << 14
-_BOOKS: Final = ("timestamp", "index", "task_index")
+_BOOKS: Final = {"timestamp": "iuf", "index": "iu", "task_index": "iu"}
+"""What is looked at in itself, and the kinds of numbers that it may be of."""
 
 
 def row_findings(dataset: Scope) -> Iterator[Issue]:
     """In one pass; of episodes whose rows can't be read nothing is said here."""
     features = dataset.info.features
     statistics = Statistics(dataset)
-    names = [name for name in dict.fromkeys((*_BOOKS, *statistics.names)) if name in features]
+    books = [name for name, kinds in _BOOKS.items() if name in features and _is_one_of(features[name], kinds)]
+    names = dict.fromkeys((*books, *statistics.names))
     tasks = _tasks_told(dataset)
     wanted = {name: features[name] for name in names}
     with RowsReader(wanted, dataset.budget, dataset.index.footers) as reader:
@@ -36,14 +39,19 @@ def row_findings(dataset: Scope) -> Iterator[Issue]:
             lengths = dataset.index.lengths[episodes]
             starts = np.cumsum(lengths) - lengths
             statistics.take(episodes, columns, starts)
-            if "index" in columns:
+            if "index" in books:
                 yield from _global_index(dataset, episodes, starts, columns["index"])
-            if "timestamp" in columns:
+            if "timestamp" in books:
                 yield from _times(dataset, episodes, starts, columns["timestamp"])
-            if "task_index" in columns and tasks is not None:
+            if "task_index" in books and tasks is not None:
                 yield from _tasks(dataset, episodes, starts, columns["task_index"], tasks)
     yield from statistics.findings()
     yield from _rows_of_nobody(dataset)
+
+
+def _is_one_of(feature: Feature, kinds: str) -> bool:
+    """Whether a row has one number, of these kinds."""
+    return feature.is_known and feature.spec.shape == () and feature.spec.dtype.kind in kinds
 
 
 def _blocks(
@@ -102,7 +110,8 @@ def _times(dataset: Scope, episodes: np.ndarray, starts: np.ndarray, times: np.n
     lengths = dataset.index.lengths[episodes]
     frame = np.arange(len(times)) - np.repeat(starts, lengths)
     # What float32 rounds at long times is no jitter.
-    allowed = TOLERANCE + np.spacing(np.abs(times)).astype(np.float64) * (times.dtype == np.float32)
+    rounded = np.spacing(np.abs(times)).astype(np.float64) if times.dtype == np.float32 else 0.0
+    allowed = TOLERANCE + np.broadcast_to(rounded, times.shape)
     times = times.astype(np.float64)
     for place, row, step in _first_wrong(~(np.abs(times - frame / fps) <= allowed), starts):
         text = f"timestamp is {times[row]:.6g}, and row {step} is {step / fps:.6g} s from the start at {fps:g} fps"
@@ -161,13 +170,22 @@ def _tasks_told(dataset: Scope) -> Sequence[Collection[str]] | None:
     if dataset.info.is_v3:
         told: Sequence[Any] | None = column_of_episodes(dataset, "tasks")
     else:
-        lines = (dataset.info.root / "meta/episodes.jsonl").read_bytes().splitlines()
-        rows: list[Mapping[str, Any]] = [parse_json(line) for line in lines if line.strip()]
-        told = [row.get("tasks") for row in sorted(rows, key=lambda row: int(row["episode_index"]))]
+        told = _tasks_in_lines(dataset)
     fits = told is not None and all(
         isinstance(texts, list) and all(isinstance(text, str) for text in texts) for texts in told
     )
     return told if fits else None
+
+
+def _tasks_in_lines(dataset: Scope) -> Sequence[Any] | None:
+    """v2's of each episode of the index; None where the file is not whole."""
+    try:
+        lines = (dataset.info.root / "meta/episodes.jsonl").read_bytes().splitlines()
+        rows = [parse_json(line) for line in lines if line.strip()]
+        told = {row["episode_index"]: row["tasks"] for row in rows}
+        return [told[number] for number in dataset.index.numbers.tolist()]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def _rows_of_nobody(dataset: Scope) -> Iterator[Issue]:
@@ -175,8 +193,9 @@ def _rows_of_nobody(dataset: Scope) -> Iterator[Issue]:
     index = dataset.index
     if not dataset.is_whole:
         return
+    rows_of = np.bincount(index.file, index.lengths, minlength=len(index.files))
     for number, file in enumerate(index.files):
-        needed = int(index.lengths[index.file == number].sum()) if dataset.info.is_v3 else int(index.lengths[number])
+        needed = int(rows_of[number])
         try:
             with opened(file, index.footers.get(file)) as parquet:
                 held = int(parquet.metadata.num_rows)

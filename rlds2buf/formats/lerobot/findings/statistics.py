@@ -98,13 +98,14 @@ class Statistics:
             return {key: column for key, column in columns.items() if column is not None}, files[0] if files else None
         path = info.root / "meta/episodes_stats.jsonl"
         rows = _lines(path)
-        known = {int(row["episode_index"]): row["stats"].get(name, {}) for row in rows}
+        known = {row["episode_index"]: row["stats"].get(name) for row in rows}
+        known = {number: told for number, told in known.items() if isinstance(told, dict)}
         numbers = self._dataset.index.numbers.tolist()
         return {key: [known.get(number, {}).get(key) for number in numbers] for key in _KEYS}, path
 
 
 def _is_of_numbers(feature: Any) -> bool:
-    return not feature.is_picture and not feature.is_text and feature.is_known
+    return not feature.is_picture and not feature.is_text and feature.is_known and 0 not in feature.shape
 
 
 def _lines(path: Path) -> list[Mapping[str, Any]]:
@@ -164,7 +165,7 @@ def _difference(told: Mapping[str, Any], found: _Moments, width: int) -> str:
     """The first key that differs, as text; empty where none does."""
     try:
         values = {key: np.asarray(told[key], np.float64).reshape(-1) for key in _KEYS if told.get(key) is not None}
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return "they are no lists of numbers"
     if len(values.get("mean", ())) == width < len(found["mean"]):
         found = _by_last_axis(found, width)

@@ -37,7 +37,7 @@ _SAME: Final = {
 def video_findings(dataset: Scope) -> Iterator[Issue]:
     """Of every camera that is read; a video that is no video is left to who reads it."""
     for camera, footage in dataset.footage.items():
-        odd: dict[tuple[str, Any, Any], list[Path]] = {}
+        odd: dict[tuple[str, str, str], list[Path]] = {}
         seen: Counter[str] = Counter()
         chosen = dataset.chosen[np.argsort(footage.file[dataset.chosen], kind="stable")]
         edges = np.flatnonzero(np.diff(footage.file[chosen], prepend=-1))
@@ -47,8 +47,8 @@ def video_findings(dataset: Scope) -> Iterator[Issue]:
             if facts is None:
                 continue
             seen["files"] += 1
-            for difference in _differences(dataset.info.features[camera], facts, dataset.info.fps):
-                odd.setdefault(difference, []).append(file)
+            for name, told, is_so in _differences(dataset.info.features[camera], facts, dataset.info.fps):
+                odd.setdefault((name, str(told), str(is_so)), []).append(file)
             yield from _frames(dataset, camera, footage, episodes, file, facts)
         for (name, told, found), files in odd.items():
             which = "all videos" if len(files) == seen["files"] > 1 else files[0].name
