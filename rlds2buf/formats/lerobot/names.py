@@ -54,10 +54,10 @@ INDEX_FEATURES: Final = ("timestamp", "frame_index", "episode_index", "index", "
 """What every LeRobot dataset has beside its own features."""
 
 _RESERVED: Final = frozenset((*INDEX_FEATURES, "task", "subtask", DONE, TRUNCATED))
-_POLICY: Final = (OBSERVATION, ACTION, "next.")
+_POLICY: Final = (OBSERVATION, ACTION)
 """How names begin that LeRobot reads a meaning into."""
 
-_OWN_NAMES: Final = ("reward", "discount", *FLAG_FIELDS)
+_OWN_NAMES: Final = ("reward", REWARD, "discount", *FLAG_FIELDS)
 
 _UNFIT: Final = re.compile(r"[^\w.+@~ -]")
 
@@ -75,8 +75,8 @@ def feature_name(path: nest.Path, *, taken: Collection[str] = (), picture: bool 
     ('observation.arm.0', 'observation.images.image')
     >>> feature_name(("extras", "task")), feature_name(("observation", "note"), text=True)
     ('source.task', 'note')
-    >>> feature_name(("extras", "image_size"))
-    'img_size'
+    >>> feature_name(("extras", "image_size")), feature_name(("extras", "next", "success"))
+    ('img_size', 'next.success')
     """
     name = _wanted(path, picture, text)
     if not picture:
