@@ -40,6 +40,7 @@ FORMATS = (
         "rllib",
         "RLlib's logged batches",
         source="rlds2buf.formats.rllib.source:RllibSource",
+        sink="rlds2buf.formats.rllib.sink:RllibSink",
         fits=_fits,
         takes=("budget",),
         suffixes=(".json",),
