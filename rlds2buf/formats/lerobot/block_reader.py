@@ -214,12 +214,13 @@ class BlockReader:
         features = self._dataset.info.features
         names = dict.fromkeys(field.name for field in self._fields if field.kind == FEATURE and not field.is_video)
         names |= dict.fromkeys(self._dataset.layout.ends)
+        others = [*_COUNTS]
         if any(field.kind == TASK for field in self._fields):
-            names["task_index"] = None
+            others.append("task_index")
         if any(field.is_video for field in self._fields):
-            names[_TIME] = None
-        names |= dict.fromkeys(_COUNTS)
-        return {name: features[name] for name in names if name in features and features[name].is_known}
+            others.append(_TIME)
+        names |= dict.fromkeys(name for name in others if name in features and features[name].is_one_number)
+        return {name: features[name] for name in names}
 
     def _begin(self, chosen: np.ndarray, is_ahead: bool = False) -> _Work:
         """Read the rows of some episodes, and begin to decode their pictures, those of videos if this is ahead."""
@@ -305,7 +306,7 @@ class BlockReader:
         """That the rows are those of the episodes, in order."""
         index = self._dataset.index
         lengths = index.lengths[work.chosen]
-        for name in (name for name in _COUNTS if name in work.told):
+        for name in (name for name in _COUNTS if name in work.told and work.told[name].ndim == 1):
             if name == "episode_index":
                 expected = np.repeat(index.numbers[work.chosen], lengths)
             else:
@@ -319,9 +320,12 @@ class BlockReader:
                 )
                 raise self._error(work, row, why, name)
 
+    def _has_times(self, work: _Work) -> bool:
+        return _TIME in work.told and self._dataset.info.features[_TIME].is_one_number
+
     def _check_times(self, work: _Work) -> None:
         """That rows are as far apart as the rate says."""
-        if _TIME not in work.told:
+        if not self._has_times(work):
             return
         fps, tolerance = self._dataset.info.fps, self._tolerance
         times = work.told[_TIME].astype(np.float64)
@@ -473,7 +477,7 @@ class BlockReader:
         for place, (start, length) in enumerate(zip(work.starts.tolist(), lengths.tolist(), strict=True)):
             episode = work.chosen[place]
             path = footage.files[int(footage.file[episode])]
-            times = work.told[_TIME][start : start + length] if _TIME in work.told else None
+            times = work.told[_TIME][start : start + length] if self._has_times(work) else None
             if times is None:
                 times = np.arange(length) / self._dataset.info.fps
             try:

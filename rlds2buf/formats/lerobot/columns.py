@@ -76,8 +76,13 @@ class RowsReader:
         Raises:
             SourceNotFound, SourceFormatError: a file is not there, or damaged.
             Unreadable: it has not those rows, lacks a column, or a column has other values than info.json says.
+            LimitExceeded: a row that is a few bytes in the file takes more memory than is allowed.
         """
+        for name, feature in self._features.items():
+            if not feature.is_known:
+                raise Unreadable(f"info.json says that `{name}` holds {feature.dtype}, which is no column", None, name)
         count = sum(run.high - run.low for run in runs)
+        self._check_size(runs, count)
         out = {name: _room(feature, count) for name, feature in self._features.items()}
         place = 0
         for run in runs:
@@ -90,12 +95,25 @@ class RowsReader:
 
     def _batches(self, run: Rows, place: int) -> Iterator[tuple[Any, int]]:
         """The parts of a run, each with where its first row goes."""
+        for batch in self._at(run).read(run.low, run.high):
+            yield batch, place
+            place += batch.num_rows
+
+    def _at(self, run: Rows) -> _OpenFile:
         if self._open is None or self._open.path != run.file:
             self.close()
             self._open = _OpenFile(run.file, self._features, self._budget, self._footers.get(run.file))
-        for batch in self._open.read(run.low, run.high):
-            yield batch, place
-            place += batch.num_rows
+        return self._open
+
+    def _check_size(self, runs: Sequence[Rows], count: int) -> None:
+        """Refuse rows for which there is little in the files, and which would take much memory."""
+        wanted = count * sum(feature.spec.row_bytes for feature in self._features.values() if not feature.is_picture)
+        if wanted <= self._budget.max_bytes:
+            return
+        for run in runs:  # where there are fewer rows than the metadata say, that is what is wrong
+            self._at(run).check(run.low, run.high)
+        stored = sum(file.stat().st_size for file in {run.file for run in runs})
+        self._budget.check_bytes(wanted - stored, f"{runs[0].file}: {count:,} rows")
 
     def close(self) -> None:
         """Close the file; idempotent."""
@@ -146,13 +164,17 @@ class _OpenFile:
         self._batches, self._held = iter(()), None
         self._closing.close()
 
-    def read(self, low: int, high: int) -> Iterator[Any]:
-        """Record batches of rows `low` up to (not with) `high`."""
+    def check(self, low: int, high: int) -> None:
+        """Raise unless there are those rows."""
         total = int(self._edges[-1])
         if high > total:
-            raise Unreadable(
-                f"{self.path}: has {total} rows, and the metadata say {high} at least", max(0, total - low)
-            )
+            why = f"{self.path}: has {total} rows, and the metadata say {high} at least"
+            raise Unreadable(why, max(0, total - low))
+
+    def read(self, low: int, high: int) -> Iterator[Any]:
+        """Record batches of rows `low` up to (not with) `high`."""
+        self.check(low, high)
+        total = int(self._edges[-1])
         if self._next < 0 or not 0 <= low - self._next <= _SKIP * self._rows:
             self._start(low)
         while low < high:

@@ -101,7 +101,7 @@ def layout_of(info: Info, *, has_tasks: bool, takes_ends: bool = True, modality:
     """
     known = {name: feature for name, feature in info.features.items() if feature.is_known}
     unfit = {name: f"holds {one.dtype}, which is no column" for name, one in info.features.items() if name not in known}
-    ends = [name for name in ENDS if name in known and _is_flag(known[name])] if takes_ends else []
+    ends = [name for name in ENDS if name in known and known[name].is_one_number] if takes_ends else []
     placed, notes = _placed([name for name in known if name not in (*ends, *_COUNTED)], known)
     slices = _slices(info, known) if modality else {}
     fields: list[Field] = []
@@ -113,7 +113,7 @@ def layout_of(info: Info, *, has_tasks: bool, takes_ends: bool = True, modality:
         spec = known[name].spec
         for part, columns in parts.items():
             fields.append(Field((*path, part), name, FieldSpec((len(columns),), spec.dtype), columns=columns))
-    if has_tasks and TASK not in known and "task_index" in known:
+    if has_tasks and TASK not in known and "task_index" in known and known["task_index"].is_one_number:
         fields.append(Field(("extras", TASK), TASK, FieldSpec((), np.dtype(object)), TASK))
     return Layout(fields, ends, unfit, notes)
 
@@ -129,6 +129,9 @@ def layout_of_own(info: Info, own: OwnFile) -> Layout:
         where = nest.path_name(field.path)
         if field.path[0] not in (*STEP_FIELDS, "extras") or (field.path[0] in FLAG_FIELDS and len(field.path) > 1):
             raise ValueError(f"{where} is no field of a step")
+        numbers = info.features.get("task_index")
+        if field.kind == TASK and (numbers is None or not numbers.is_one_number):
+            raise ValueError(f"{where} is the task, and there is no task_index")
         if field.kind != FEATURE:
             pixels = field.spec.image if field.kind == ROWS and not field.spec.shape else None
             fields.append(
@@ -243,10 +246,6 @@ def _slices(info: Info, known: Mapping[str, Feature]) -> dict[str, dict[str, np.
         if len(rest):
             parts[next(name for name in _free_names() if name not in parts)] = rest
     return found
-
-
-def _is_flag(feature: Feature) -> bool:
-    return feature.spec.shape == () and not feature.is_text and not feature.is_picture
 
 
 def _length(feature: Feature) -> int:

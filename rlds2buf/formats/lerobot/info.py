@@ -72,6 +72,11 @@ class Feature:
         return self.is_picture or self.is_text or _number(self.dtype) is not None
 
     @property
+    def is_one_number(self) -> bool:
+        """Whether it holds a number a row."""
+        return self.shape == (1,) and not self.is_text and _number(self.dtype) is not None
+
+    @property
     def is_depth(self) -> bool:
         """Whether its pictures are depths."""
         told = (self.info.get("is_depth_map"), self.info.get("video.is_depth_map"))

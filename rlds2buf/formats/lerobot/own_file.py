@@ -310,7 +310,7 @@ def _shapes(features: Any) -> dict[str, tuple[Any, list[Any]]]:
     if not isinstance(features, Mapping):
         return {}
     return {
-        str(name): (told.get("dtype"), list(told.get("shape") or ()))
+        str(name): (told.get("dtype"), list(shape) if isinstance(shape := told.get("shape"), list | tuple) else [])
         for name, told in features.items()
         if isinstance(told, Mapping)
     }

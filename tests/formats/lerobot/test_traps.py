@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rlds2buf
-from rlds2buf.errors import EpisodeError, SourceError, SourceFormatError, SourceNotFound
+from rlds2buf.errors import EpisodeError, LimitExceeded, SourceError, SourceFormatError, SourceNotFound
 from tests.formats.lerobot.made import Made, write_v2, write_v3
 
 pytest.importorskip("pyarrow")
@@ -130,6 +130,21 @@ class TestEitherVersion:
             edit_info(root, features={**plain().listed(), "action": feature})
             assert why in errors(root)[0] and "column `action`" in errors(root)[0]
 
+    def test_rows_that_would_take_too_much_memory(self, tmp_path: Path, write: Callable[..., Path]) -> None:
+        root = write(tmp_path / "set", plain())
+        wide = {"dtype": "float32", "shape": [1 << 40], "names": None}
+        edit_info(root, features={**plain().listed(), "action": wide})
+        with rlds2buf.open_source(root) as source, pytest.raises(LimitExceeded, match=r"\.parquet: 4 rows takes"):
+            list(source.read())
+
+    def test_what_is_counted_is_no_number(self, tmp_path: Path, write: Callable[..., Path]) -> None:
+        root = write(tmp_path / "set", plain())
+        for name in ("episode_index", "task_index", "timestamp", "frame_index"):
+            for told in ({"dtype": "thing", "shape": [1]}, {"dtype": "string", "shape": [1]}):
+                edit_info(root, features={**plain().listed(), name: told})
+                with rlds2buf.open_source(root) as source:
+                    list(source.read())
+
     def test_a_timestamp_that_jumps(self, tmp_path: Path, write: Callable[..., Path]) -> None:
         def times(number: int, count: int) -> np.ndarray:
             return (np.arange(count) / 10 + (np.arange(count) > 1) * (number == 1) * 3.0).astype(np.float32)
@@ -203,6 +218,7 @@ class TestV3:
         [
             ({"episode_index": [0, 2, 1]}, "entry 2: episode_index 1 stands behind episode 2, out of order"),
             ({"episode_index": [0, 0, 1]}, "entry 1: episode_index 0 stands behind episode 0"),
+            ({"length": [4, 1 << 41, 5]}, "episode 1: its length is 2199023255552"),
             ({"length": [4, 0, 5]}, "episode 1: its length is 0"),
             ({"length": [4, -1, 5]}, "episode 1: its length is -1"),
             ({"length": ["a", "b", "c"]}, "column `length` holds string"),
