@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.row_flags import PLACEHOLDER_FINAL_ROW, REAL_FINAL_ACTION
 from rlds2buf.formats.lerobot.own_file import EPISODES, json_line
 
-__all__ = ["metadata_cells", "write_episode_notes"]
+__all__ = ["final_cells", "metadata_cells", "write_episode_notes"]
 
 _MARKS = frozenset((PLACEHOLDER_FINAL_ROW, REAL_FINAL_ACTION))
 """Columns of their own say these."""
@@ -47,6 +49,28 @@ def _cell(facts: Mapping[Any, Any], lose: Callable[[str, str], None]) -> bytes:
         except TypeError as why:
             lose(f"metadata/{name}", f"its value is {why}")
     return json_line(kept).encode("utf-8", "surrogatepass") if kept else b""
+
+
+def final_cells(final: Mapping[str, tuple[np.ndarray, np.ndarray]], count: int) -> np.ndarray:
+    """``[E] object``: values of last rows as JSON, as :func:`json_line` has that of a dict; empty where there are none.
+
+    Args:
+        final: field to episodes ``[n]``, ascending, and their values ``[n, ...]`` numbers.
+        count: E.
+    """
+    found = np.full(count, b"", object)
+    parts: dict[int, list[str]] = {}
+    for name, (which, values) in final.items():
+        told: dict[str, Any] = {"dtype": values.dtype.str, "data": "@"}
+        whole = {"scalar": told} if values.ndim == 1 else {"array": {**told, "shape": list(values.shape[1:])}}
+        head, tail = json.dumps({name: whole}, separators=(",", ":"))[1:-1].rsplit("@", 1)
+        raw, size = values.tobytes(), values[:1].nbytes
+        for i, episode in enumerate(which.tolist()):
+            data = base64.b64encode(raw[i * size : (i + 1) * size]).decode()
+            parts.setdefault(episode, []).append(f"{head}{data}{tail}")
+    for episode, told_of in parts.items():
+        found[episode] = f'{{"dict":{{{",".join(told_of)}}}}}'.encode()
+    return found
 
 
 def write_episode_notes(

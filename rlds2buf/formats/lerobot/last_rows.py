@@ -30,7 +30,7 @@ class LaidOutRows:
         edges: ``[E + 1] int64``, each episode's first row, and M.
         done, truncated: ``[M] bool``: whether the step from the row on ends the episode, and how.
         last_row: ``[E] uint8``: PADDING, AS_WRITTEN or REAL of :mod:`~rlds2buf.formats.lerobot.own_file`.
-        final: by episode, values of its last row that are written otherwise: field to value.
+        final: what last rows hold that is written otherwise: field to the episodes ``[n]``, and the values ``[n, ...]``.
     """
 
     columns: dict[nest.Path, np.ndarray]
@@ -38,7 +38,7 @@ class LaidOutRows:
     done: np.ndarray
     truncated: np.ndarray
     last_row: np.ndarray
-    final: dict[int, dict[str, Any]]
+    final: dict[str, tuple[np.ndarray, np.ndarray]]
 
     @property
     def lengths(self) -> np.ndarray:
@@ -114,9 +114,9 @@ def _repeat_actions(columns: dict[nest.Path, np.ndarray], edges: np.ndarray, las
 
 def _without_last_rewards(
     columns: dict[nest.Path, np.ndarray], edges: np.ndarray, last_row: np.ndarray
-) -> dict[int, dict[str, Any]]:
-    """Last rewards become 0; what they were, by episode."""
-    final: dict[int, dict[str, Any]] = {}
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Last rewards become 0; whose they were, and what."""
+    final: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     last = edges[1:] - 1
     for path in [path for path, column in columns.items() if path[0] == "reward" and column.dtype.kind in "biuf"]:
         column = columns[path]
@@ -125,8 +125,7 @@ def _without_last_rewards(
             continue
         columns[path] = column.copy()
         columns[path][last[other]] = 0
-        for episode in np.flatnonzero(other).tolist():
-            final.setdefault(episode, {})[nest.path_name(path)] = column[last[episode]]
+        final[nest.path_name(path)] = np.flatnonzero(other), column[last[other]]
     return final
 
 

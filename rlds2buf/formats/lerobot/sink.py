@@ -24,7 +24,7 @@ from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import EpisodeError, SinkError, SnapshotCorrupt, SpecMismatch
 from rlds2buf.files.partial import PartialFolder, plain_json
 from rlds2buf.formats.lerobot import last_rows
-from rlds2buf.formats.lerobot.episode_notes import metadata_cells, write_episode_notes
+from rlds2buf.formats.lerobot.episode_notes import final_cells, metadata_cells, write_episode_notes
 from rlds2buf.formats.lerobot.features import IMAGE, VIDEO, Camera, Plan, index_features, plan_of
 from rlds2buf.formats.lerobot.last_rows import LaidOutRows, laid_out
 from rlds2buf.formats.lerobot.meta_files import (
@@ -40,7 +40,7 @@ from rlds2buf.formats.lerobot.meta_files import (
     write_meta,
 )
 from rlds2buf.formats.lerobot.names import DONE, TRUNCATED
-from rlds2buf.formats.lerobot.own_file import FILE_NAME, ROWS_FILE, OwnFile, json_line
+from rlds2buf.formats.lerobot.own_file import FILE_NAME, ROWS_FILE, OwnFile
 from rlds2buf.formats.lerobot.own_rows import cells_of
 from rlds2buf.formats.lerobot.picture_cells import JPEG, PNG, cells_of_pictures, pixels_of
 from rlds2buf.formats.lerobot.picture_numbers import numbers_of_pictures, sampled_frames, summary_of_pictures
@@ -437,15 +437,12 @@ class LeRobotDirSink(Sink):
         if own:
             self._files[1].append(own, laid.edges)
         self._numbers.add(columns)
-        final = np.full(count, b"", object)
-        for episode, values in laid.final.items():
-            final[episode] = json_line(values).encode()
         rows: dict[str, np.ndarray] = {
             _LENGTH: laid.lengths,
             _FILE: files,
             _TASKS: _cells(",".join(map(str, numbers)) for numbers in numbers_by_episode(tasks, laid.edges)),
             _FACTS: metadata_cells(batch, self._lose),
-            _FINAL: final,
+            _FINAL: final_cells(laid.final, count),
             _LAST_ROW: laid.last_row,
             _PLACEHOLDER: np.zeros(count, np.bool_) if batch.placeholder is None else batch.placeholder,
         }
