@@ -52,7 +52,7 @@ def _cell(facts: Mapping[Any, Any], lose: Callable[[str, str], None]) -> bytes:
 
 
 def final_cells(final: Mapping[str, tuple[np.ndarray, np.ndarray]], count: int) -> np.ndarray:
-    """``[E] object``: values of last rows as JSON, as :func:`json_line` has that of a dict; empty where there are none.
+    """``[E] object``: values of last rows as JSON, as :func:`json_line` has a dict's; empty where there are none.
 
     Args:
         final: field to episodes ``[n]``, ascending, and their values ``[n, ...]`` numbers.

@@ -30,7 +30,7 @@ class LaidOutRows:
         edges: ``[E + 1] int64``, each episode's first row, and M.
         done, truncated: ``[M] bool``: whether the step from the row on ends the episode, and how.
         last_row: ``[E] uint8``: PADDING, AS_WRITTEN or REAL of :mod:`~rlds2buf.formats.lerobot.own_file`.
-        final: what last rows hold that is written otherwise: field to the episodes ``[n]``, and the values ``[n, ...]``.
+        final: what last rows hold that is written otherwise: field to episodes ``[n]`` and their values ``[n, ...]``.
     """
 
     columns: dict[nest.Path, np.ndarray]
