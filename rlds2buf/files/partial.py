@@ -51,7 +51,7 @@ class PartialFolder:
         overwrite: replace what is at the target, once the new one is whole.
         resume: continue what a killed run left; from the start if it left nothing.
         replaceable: whether something at the target may be overwritten (it is of the kind that is
-            being written, not a folder of holiday pictures).
+            being written, not a folder of holiday pictures), or a text that says why it may not.
         what: what is being written, for messages: "a saved buffer".
 
     Attributes:
@@ -81,7 +81,7 @@ class PartialFolder:
         provenance: Mapping[str, Any] | None = None,
         overwrite: bool = False,
         resume: bool = False,
-        replaceable: Callable[[Path], bool] = lambda path: True,
+        replaceable: Callable[[Path], bool | str] = lambda path: True,
         what: str,
     ) -> None:
         refuse_address(target)
@@ -184,7 +184,10 @@ class PartialFolder:
         if self.target.is_symlink():
             leads = os.path.realpath(self.target)
             return f"is a symbolic link, so it is not overwritten; name what it leads to, {leads}, or remove the link"
-        return None if self._replaceable(self.target) else f"is not {self._what}, so it is not overwritten"
+        found = self._replaceable(self.target)
+        if isinstance(found, str):
+            return found
+        return None if found else f"is not {self._what}, so it is not overwritten"
 
     def _refuse_target(self) -> None:
         """Raise if the target is taken, or its earlier self may have been put beside it."""

@@ -25,7 +25,7 @@ from rlds2buf.pipeline.mixture_schedule import Schedule
 
 __all__ = ["MixtureSource"]
 
-_OF_ROWS: Final = ("fps", "robot_type", "names")
+_OF_ROWS: Final = ("fps", "robot_type", "names", "task")
 """Facts that are told of every row of a dataset."""
 
 

@@ -45,6 +45,7 @@ from rlds2buf.formats.lerobot.own_rows import cells_of
 from rlds2buf.formats.lerobot.picture_cells import JPEG, PNG, cells_of_pictures, pixels_of
 from rlds2buf.formats.lerobot.picture_numbers import numbers_of_pictures, sampled_frames, summary_of_pictures
 from rlds2buf.formats.lerobot.rate import Rate
+from rlds2buf.formats.lerobot.replacing import replaceable
 from rlds2buf.formats.lerobot.row_files import RowFiles
 from rlds2buf.formats.lerobot.task_texts import TaskTexts, numbers_by_episode
 from rlds2buf.formats.lerobot.videos import CameraVideos, Encoding
@@ -56,7 +57,6 @@ from rlds2buf.version import __version__
 
 __all__ = ["LeRobotDirSink"]
 
-_INFO: Final = "meta/info.json"
 _LENGTH, _FILE, _TASKS, _FACTS, _FINAL, _LAST_ROW, _PLACEHOLDER = (
     "length",
     "file",
@@ -94,7 +94,7 @@ class LeRobotDirSink(Sink):
 
     Args:
         path: the folder to make.
-        overwrite: replace a LeRobot dataset that is there.
+        overwrite: replace a LeRobot dataset that is there, if there is nothing else in its folder.
         resume: continue a killed run, and leave this one's part in place if it is aborted.
         version: "3.0", or "2.1" with files of one episode each.
         fps: rows a second, a whole number; None: the dataset's own rate, or what its timestamps say.
@@ -215,7 +215,7 @@ class LeRobotDirSink(Sink):
             provenance={"source": self._provenance, "spec": spec.to_json(), "sink": self._options},
             overwrite=self._overwrite,
             resume=self._resume,
-            replaceable=lambda path: (path / _INFO).is_file(),
+            replaceable=replaceable,
             what="a LeRobot dataset",
         )
         self.found = self._part.notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 
-from rlds2buf import Episode, EpisodeError, convert
+from rlds2buf import Episode, EpisodeError, SnapshotExists, convert
 from rlds2buf.core.row_flags import REAL_FINAL_ACTION
 from rlds2buf.formats.lerobot.own_file import AS_WRITTEN, PADDING, REAL, read_own_file
 from rlds2buf.formats.lerobot.own_rows import column_of_cells
@@ -312,3 +313,28 @@ def test_v21(tmp_path: Path) -> None:
     stats = [json.loads(line) for line in (tmp_path / "a/meta/episodes_stats.jsonl").read_text().splitlines()]
     assert stats[2]["stats"]["index"]["min"] == [6] and stats[2]["stats"]["action"]["count"] == [8]
     assert json.loads((tmp_path / "a/meta/tasks.jsonl").read_text()) == {"task_index": 0, "task": "a"}
+
+
+def test_only_a_dataset_with_nothing_else_in_its_folder_is_overwritten(tmp_path: Path) -> None:
+    """Another program's meta/info.json makes no LeRobot dataset; notes and checkpoints beside one are not lost."""
+    made = episodes()[:1]
+    target = tmp_path / "a"
+    (target / "meta").mkdir(parents=True)
+    (target / "meta/info.json").write_text('{"version": 1}')
+    with pytest.raises(SnapshotExists, match="is not a LeRobot dataset"):
+        convert(made, LeRobotDirSink(target, fps=5, images="png", overwrite=True))
+    assert (target / "meta/info.json").read_text() == '{"version": 1}'
+    shutil.rmtree(target)
+    convert(made, LeRobotDirSink(target, fps=5, images="png"))
+    for name in ("notes.txt", "data/chunk-000/model.safetensors"):
+        (target / name).write_text("mine")
+        with pytest.raises(SnapshotExists, match=f"holds {name}, which is not of a LeRobot dataset"):
+            convert(made, LeRobotDirSink(target, fps=5, images="png", overwrite=True))
+        assert (target / name).read_text() == "mine"
+        (target / name).unlink()
+    (target / "videos").mkdir()
+    (target / "videos/elsewhere").symlink_to(tmp_path)
+    with pytest.raises(SnapshotExists, match="holds videos/elsewhere"):
+        convert(made, LeRobotDirSink(target, fps=5, images="png", overwrite=True))
+    (target / "videos/elsewhere").unlink()
+    convert(made, LeRobotDirSink(target, fps=5, images="png", overwrite=True))
