@@ -93,6 +93,8 @@ def assert_as_was(case: Case, path: Path, folder: Path) -> None:
         else:
             # lerobot hands out a scalar as one number, and float64 as float32.
             np.testing.assert_array_equal(one.reshape(other.shape), other.astype(one.dtype), err_msg=field)
+        if feature in dataset.meta.camera_keys and (folder / "meta/rlds2buf.json").exists():
+            np.testing.assert_array_equal(columns(folder)[field], one, err_msg=field)
     np.testing.assert_array_equal(found["next.done"].reshape(-1), ends_of(source))
     np.testing.assert_array_equal(found["is_last"].reshape(-1), ~inner(source["lengths"]))
     np.testing.assert_allclose(found["timestamp"], found["frame_index"] / FPS, rtol=1e-6)
