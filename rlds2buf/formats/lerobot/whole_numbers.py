@@ -15,7 +15,8 @@ from rlds2buf.numbers.quantiles import LEVEL_NAMES
 
 __all__ = ["WholeNumbers"]
 
-_MEMORY = 1 << 28
+_MEMORY = 1 << 24
+"""Values that are held; more wait in a file, so that many episodes take no more memory than some."""
 _ROWS = 1 << 14
 
 
