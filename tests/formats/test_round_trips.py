@@ -22,7 +22,10 @@ from tests.data import D4RL, DATA, MINARI
 from tests.differences import assert_only_lost
 from tests.made import BOTH, MADE
 
-KINDS = ("memory", "buffer", "minari", "d4rl", "rlds")
+KINDS = ("memory", "buffer", "minari", "d4rl", "rlds", "lerobot")
+
+NEEDS = {"lerobot": {"sink_options": {"fps": 10, "images": "png"}}}
+"""What a format asks for, or loses pictures by."""
 
 ADDED = {"minari": {"metadata/id", "metadata/total_steps", "metadata/open_tail"}}
 """What a format's episodes have of their own."""
@@ -121,10 +124,14 @@ def holds(kind: str, source: Source) -> bool:
     return kind != "d4rl" or single
 
 
+def how(kind: str) -> dict[str, Any]:
+    return {} if kind == "memory" else {"to": kind, **NEEDS.get(kind, {})}
+
+
 def written(source: Any, kind: str, folder: Path) -> tuple[ConvertReport, Any]:
     """The report, and what can be opened to read it back."""
     target: Any = [] if kind == "memory" else str(folder)
-    report = convert(source, target, on_invalid="repair", **({} if kind == "memory" else {"to": kind}))
+    report = convert(source, target, on_invalid="repair", **how(kind))
     return report, target if kind == "memory" else report.sink  # Minari's gets a version
 
 
@@ -203,10 +210,11 @@ def test_open_ends_are_mended_and_counted(tmp_path: Path) -> None:
 
 DTYPES = [np.bool_, np.int8, np.uint16, np.int64, np.uint64, np.float16, np.float32, np.float64]
 WORDS = st.binary(max_size=4).filter(lambda word: b"\0" not in word)
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=3).map(str.encode)
 
 
 @st.composite
-def datasets(draw: st.DrawFn) -> list[Episode]:
+def datasets(draw: st.DrawFn, some_words: st.SearchStrategy[bytes]) -> list[Episode]:
     """Episodes of one spec: any dtypes and shapes, any bits, text, ends and lengths."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     shapes = [draw(st.sampled_from([(), (1,), (3,), (2, 0), (2, 2)])) for _ in range(3)]
@@ -223,7 +231,7 @@ def datasets(draw: st.DrawFn) -> list[Episode]:
     episodes = []
     for _ in range(draw(st.integers(1, 4))):
         rows = draw(st.integers(1, 6))
-        words = draw(st.lists(WORDS, min_size=rows, max_size=rows)) if has["words"] else []
+        words = draw(st.lists(some_words, min_size=rows, max_size=rows)) if has["words"] else []
         extras: dict[str, Any] = {"words": text(*words)} if words else {}
         if has["infos"]:
             extras["infos"] = {"a": column(rows, shapes[2], dtypes[2])}
@@ -241,9 +249,10 @@ def datasets(draw: st.DrawFn) -> list[Episode]:
     return episodes
 
 
-@settings(max_examples=25, deadline=None)
-@given(episodes=datasets(), kind=st.sampled_from(KINDS[1:]))
-def test_whatever_comes(tmp_path_factory: pytest.TempPathFactory, episodes: list[Episode], kind: str) -> None:
+@settings(max_examples=30, deadline=None)
+@given(data=st.data(), kind=st.sampled_from(KINDS[1:]))
+def test_whatever_comes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, kind: str) -> None:
+    episodes = data.draw(datasets(TEXTS if kind == "lerobot" else WORDS))  # a text of LeRobot's is UTF-8
     folder = tmp_path_factory.mktemp("any")
     with open_source(episodes) as source:
         assert assert_comes_back(source, kind, folder / "out") is not None
