@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             # What lerobot and those it imports warn of is theirs to mend.
             for category in ("Deprecation", "PendingDeprecation", "Future", "Runtime", "User", "Resource"):
                 item.add_marker(pytest.mark.filterwarnings(f"ignore::{category}Warning"), append=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache() -> Iterator[None]:
+    """Where lerobot keeps what it opens goes again; processes of pytest-xdist end without what was registered."""
+    yield
+    shutil.rmtree(os.environ["HF_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
