@@ -159,6 +159,7 @@ class Faults:
         out = place / OUTPUT
         script = (
             "import json, os, sys\n"
+            "sys.dont_write_bytecode = True\n"  # a full disk would cut it short
             "from rlds2buf.cli.main import main\n"
             "code = main(sys.argv[1:])\n"
             f"print(json.dumps(sorted(os.listdir({str(place)!r}))), file=sys.stderr)\n"

@@ -121,6 +121,7 @@ class TestBadTargets:
         # A limit on the size of files fails write(2) as a full disk does.
         code = """
 import resource, sys
+sys.dont_write_bytecode = True  # it would be cut short
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
 from rlds2buf.cli.main import main
 sys.exit(main(["convert", *sys.argv[2:], "--json"]))

@@ -99,7 +99,9 @@ def test_nothing_is_kept_or_loaded_where_others_could_put_it(installed: Path, te
 
 
 def test_a_cache_that_cannot_be_written_to_the_end_or_read_is_none(installed: Path, temporary: Path) -> None:
-    full = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    full = (
+        "import resource, signal, sys; sys.dont_write_bytecode = True; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    )
     full += "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
     assert _run(installed, temporary, "-c", full + _DISCOUNT).split()[:2] == ["0", "1"]
     _run(installed, temporary, "-c", _DISCOUNT)

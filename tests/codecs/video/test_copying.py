@@ -253,6 +253,7 @@ class TestErrors:
 import resource, sys
 from rlds2buf.codecs.video.copying import FrameRun, copy_runs
 from rlds2buf.errors import SinkError
+sys.dont_write_bytecode = True  # it would be cut short
 resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
 try:
     copy_runs([FrameRun(sys.argv[1], 0, 20)], sys.argv[2])

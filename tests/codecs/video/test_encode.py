@@ -201,6 +201,7 @@ from pathlib import Path
 import numpy as np
 from rlds2buf.codecs.video.encode import VideoEncoder
 from rlds2buf.errors import SinkError
+sys.dont_write_bytecode = True  # it would be cut short
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 rng = np.random.default_rng(0)
 try:

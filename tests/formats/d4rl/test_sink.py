@@ -307,6 +307,7 @@ import resource, signal, sys
 import numpy as np
 from rlds2buf import Episode, SinkError, convert
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+sys.dont_write_bytecode = True  # it would be cut short
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 rows = 4000
 episode = Episode(observation=np.zeros((rows, 30)), action=np.zeros(rows), reward=np.zeros(rows), discount=None)
