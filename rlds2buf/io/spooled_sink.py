@@ -80,8 +80,8 @@ class SpooledSink(Sink):
         """Write the output, a file or a folder, from the finished spool."""
 
     @abc.abstractmethod
-    def replaceable(self, path: Path) -> bool:
-        """Whether what is at `path` is an output of this kind."""
+    def replaceable(self, path: Path) -> bool | str:
+        """Whether what is at `path` is an output of this kind, and nothing else; or why it is not replaced."""
 
     @abc.abstractmethod
     def state(self) -> dict[str, Any]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from rlds2buf.core.json_text import parse_json
+from rlds2buf.files.foreign import replaceable_folder
 
 __all__ = ["replaceable"]
 
-_FOLDERS: Final = ("meta", "data", "videos", "images")
+_FOLDERS: Final = ("meta/", "data/", "videos/", "images/")
 _SUFFIXES: Final = (".json", ".jsonl", ".parquet", ".mp4", ".png", ".jpg", ".jpeg")
 
 
@@ -26,15 +25,6 @@ def replaceable(path: Path) -> bool | str:
         return False
     if not isinstance(info, dict) or "codebase_version" not in info:
         return False
-    other = next(_others(path), None)
-    return True if other is None else f"holds {other}, which is not of a LeRobot dataset, so it is not overwritten"
-
-
-def _others(path: Path) -> Iterator[str]:
-    """What LeRobot does not write."""
-    yield from sorted(name for name in os.listdir(path) if name not in _FOLDERS)
-    for folder, folders, files in os.walk(path):
-        for name in (*(name for name in folders if os.path.islink(os.path.join(folder, name))), *files):
-            place = os.path.join(folder, name)
-            if os.path.islink(place) or not name.endswith(_SUFFIXES):
-                yield os.path.relpath(place, path)
+    return replaceable_folder(
+        path, lambda name: name.startswith(_FOLDERS) and name.endswith(_SUFFIXES), "a LeRobot dataset"
+    )

@@ -20,6 +20,7 @@ from rlds2buf.core.json_text import parse_json
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SinkError, SpecMismatch
 from rlds2buf.files.durable import replace_text
+from rlds2buf.files.foreign import replaceable_folder
 from rlds2buf.formats.minari.format import FILE
 from rlds2buf.formats.minari.spaces import TextRange, is_image, space_json
 from rlds2buf.io.column_spool import BLOCK_BYTES, ColumnSpool
@@ -37,6 +38,8 @@ _MAX_ATTRIBUTE = 60_000
 _ID = re.compile(r"([-_\w]+/)*[-_\w]+-v\d+")
 _VERSIONED = re.compile(r"-v\d+$")
 _NAMESPACE = "namespace_metadata.json"
+_SUFFIXES = (".json", ".hdf5", ".arrow", ".parquet")
+"""Of files in any of Minari's layouts."""
 _ROOT_NAME = re.compile("minari|data|out", re.IGNORECASE)
 _VERSION, _PICTURE_VERSION = "0.5.0", "0.5.4"
 """What Minari has to be to read the dataset; before the latter it takes every picture for a JPEG."""
@@ -68,7 +71,7 @@ class MinariDirSink(SpooledSink):
         dataset_id: ``namespace/name-v0``; from the path if None (:func:`place_of`).
         author, author_email, algorithm_name, code_permalink, description: what is kept with the dataset.
         env_spec: the environment, as ``gymnasium.envs.registration.EnvSpec.to_json`` gives it.
-        overwrite: replace a Minari dataset that is there.
+        overwrite: replace a Minari dataset that is there, if there is nothing else in its folder.
         resume: continue a killed run, and leave this one's part in place if it is aborted.
 
     Raises:
@@ -205,12 +208,16 @@ class MinariDirSink(SpooledSink):
         size = (folder / FILE).stat().st_size
         replace_text(folder / _METADATA, json.dumps(self._metadata(size)))
 
-    def replaceable(self, path: Path) -> bool:
+    def replaceable(self, path: Path) -> bool | str:
         try:
             metadata = parse_json((path / "data" / _METADATA).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return False
-        return isinstance(metadata, dict) and "minari_version" in metadata
+        if not isinstance(metadata, dict) or "minari_version" not in metadata:
+            return False
+        return replaceable_folder(
+            path, lambda name: name.startswith("data/") and name.endswith(_SUFFIXES), "a Minari dataset"
+        )
 
     def state(self) -> dict[str, Any]:
         texts = {name: texts.to_json() for name, texts in self._texts.items()}

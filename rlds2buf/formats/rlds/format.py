@@ -9,7 +9,7 @@ from typing import Any
 from rlds2buf.io.format import Format, Refusal
 from rlds2buf.io.look import Look
 
-__all__ = ["FORMATS"]
+__all__ = ["FORMATS", "is_file_of_folder"]
 
 _RAW_ADVICE = 'format="tf-example" with features= reads records whose features you can name'
 
@@ -17,6 +17,17 @@ _FILES = ("features.json", "dataset_info.json")
 _SHARD = re.compile(r".+\.(tfrecord|array_record|riegeli).*-\d{5}-of-\d{5}$")
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _MAX_FOLDERS = 500
+
+
+def is_file_of_folder(name: str) -> bool:
+    """Whether a file in a version folder is one that TFDS or rlds2buf writes there.
+
+    >>> [is_file_of_folder(name) for name in ("a-train.tfrecord-00000-of-00001", "action.labels.txt", "notes.txt")]
+    [True, True, False]
+    """
+    if "/" in name:
+        return False
+    return name in (*_FILES, "metadata.json") or name.endswith(".labels.txt") or bool(_SHARD.fullmatch(name))
 
 
 def _fits(look: Look) -> bool:

@@ -19,6 +19,7 @@ from rlds2buf.core.hashing import unit_intervals_of
 from rlds2buf.core.records import Records
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SinkError, SpecMismatch
+from rlds2buf.files.foreign import replaceable_folder
 from rlds2buf.files.partial import PartialFolder, plain_json
 from rlds2buf.formats.rlds.dataset_info import (
     MIN_SHARD,
@@ -32,6 +33,7 @@ from rlds2buf.formats.rlds.dataset_info import (
 )
 from rlds2buf.formats.rlds.features import FeatureTree, Sequence
 from rlds2buf.formats.rlds.features_writer import features_json, names_of, step_features
+from rlds2buf.formats.rlds.format import is_file_of_folder
 from rlds2buf.formats.rlds.leaf_writer import LeafWriter, Pieces, example_records, leaf_writers
 from rlds2buf.formats.rlds.metadata_writer import MetadataWriter
 from rlds2buf.formats.rlds.own_metadata import FILE_NAME, RecordLayout, adopted_metadata_json, own_metadata_json
@@ -57,7 +59,7 @@ class RldsDirSink(Sink):
 
     Args:
         path: the folder to make.
-        overwrite: replace an RLDS folder that is there.
+        overwrite: replace an RLDS folder that is there, if there is nothing else in it.
         resume: continue a killed run, and leave this one's part in place if it is aborted.
         name: of the dataset; None: the folder's, or if that is a version such as 1.0.0 its parent's.
         version: three numbers; None: the folder's name if it is one, else 1.0.0.
@@ -148,7 +150,7 @@ class RldsDirSink(Sink):
             provenance={"source": self._provenance, "spec": spec.to_json(), "sink": self._choices()},
             overwrite=self._overwrite,
             resume=self._resume,
-            replaceable=_is_rlds,
+            replaceable=_replaceable,
             what="an RLDS folder",
         )
         self.found = self._part.notes
@@ -387,8 +389,11 @@ def _told(lost: Mapping[str, Mapping[str, int]]) -> dict[str, str]:
     }
 
 
-def _is_rlds(path: Path) -> bool:
-    return (path / _FEATURES).is_file() and (path / _INFO).is_file()
+def _replaceable(path: Path) -> bool | str:
+    """Whether it is an RLDS folder; of one with other files in it, which one would be lost."""
+    if not ((path / _FEATURES).is_file() and (path / _INFO).is_file()):
+        return False
+    return replaceable_folder(path, is_file_of_folder, "an RLDS folder")
 
 
 def _remove_others(folder: Path, spools: set[str]) -> None:

@@ -380,6 +380,10 @@ def test_overwrites_minari_datasets_only(tmp_path: Path) -> None:
     write(tmp_path / "other", [make(4)])
     with pytest.raises(SnapshotExists):
         write(tmp_path / "other", [make(3)])
+    (tmp_path / "other/notes.txt").write_text("mine")
+    with pytest.raises(SnapshotExists, match=r"holds notes\.txt, which is not of a Minari dataset"):
+        write(tmp_path / "other", [make(3)], overwrite=True)
+    (tmp_path / "other/notes.txt").unlink()
     write(tmp_path / "other", [make(3)], overwrite=True)
     assert [ep.num_steps for ep in open_source(tmp_path / "other")] == [3]
     assert {file.name for file in tmp_path.iterdir()} == {"set", "other"}

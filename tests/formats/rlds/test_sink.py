@@ -322,6 +322,17 @@ class TestFolder:
             RldsDirSink(tmp_path / "mine", overwrite=True).open(SPEC, PROVENANCE)
         assert (tmp_path / "mine" / "a.txt").read_text() == "keep"
 
+    def test_a_folder_with_files_of_others_is_not_replaced(self, tmp_path: Path) -> None:
+        write([episode(0, 3)], tmp_path / "out")
+        for name in ("notes.txt", "checkpoints/model.json", "other.json"):
+            (tmp_path / "out" / name).parent.mkdir(exist_ok=True)
+            (tmp_path / "out" / name).write_text("keep")
+            with pytest.raises(SnapshotExists, match=f"holds {name}, which is not of an RLDS folder"):
+                write([episode(100, 3)], tmp_path / "out", overwrite=True)
+            assert (tmp_path / "out" / name).read_text() == "keep"
+            (tmp_path / "out" / name).unlink()
+        write([episode(100, 3)], tmp_path / "out", overwrite=True)
+
     def test_a_place_that_can_not_be_written(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("no folder")
         with pytest.raises(SinkError, match="file"):
