@@ -30,7 +30,7 @@ def read_struct(data: Any, at: int = 0) -> tuple[Struct, int]:
         Malformed: there is none.
 
     >>> read_struct(write_struct({1: (I32, -3), 4: (LIST, (BINARY, [b"a", b"bc"]))}))
-    ({1: (5, -3), 4: (9, (8, [b'a', b'bc']))}, 9)
+    ({1: (5, -3), 4: (9, (8, [b'a', b'bc']))}, 10)
     """
     reader = _Reader(data, at)
     return reader.struct(0), reader.at

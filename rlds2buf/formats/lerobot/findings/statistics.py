@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,29 +42,32 @@ class Statistics:
         self._dataset = dataset
         numbers = [name for name, feature in dataset.info.features.items() if _is_of_numbers(feature)]
         self.names = [name for name in numbers if name in dataset.paths]
-        self._found: dict[str, dict[int, _Moments]] = {name: {} for name in self.names}
+        self._episodes: list[np.ndarray] = []
+        self._parts: dict[str, list[_Moments]] = {name: [] for name in self.names}
 
     def take(self, episodes: np.ndarray, columns: Mapping[str, np.ndarray], starts: np.ndarray) -> None:
         """The rows of some episodes, one behind the other."""
+        self._episodes.append(episodes)
         for name in self.names:
-            moments = _moments(columns[name], starts)
-            for place, episode in enumerate(episodes.tolist()):
-                self._found[name][episode] = {key: values[place] for key, values in moments.items()}
+            self._parts[name].append(_moments(columns[name], starts))
 
     def findings(self) -> Iterator[Issue]:
         """What differs, once for each feature."""
-        for name in self.names:
-            found = self._found[name]
-            yield from self._of_episodes(name, found)
-            if len(found) == len(self._dataset.index) > 0:
-                yield from self._of_all(name, _together([*found.values()]))
+        episodes = np.concatenate(self._episodes) if self._episodes else np.zeros(0, np.int64)
+        for name in self.names if len(episodes) else ():
+            parts = self._parts[name]
+            found = {key: np.concatenate([part[key] for part in parts]) for key in _KEYS}
+            yield from self._of_episodes(name, episodes, found)
+            if len(episodes) == len(self._dataset.index):
+                yield from self._of_all(name, _together(found))
 
-    def _of_episodes(self, name: str, found: Mapping[int, _Moments]) -> Iterator[Issue]:
+    def _of_episodes(self, name: str, episodes: np.ndarray, found: _Moments) -> Iterator[Issue]:
         told, file = self._told_of_episodes(name)
         wrong = []
-        for episode, moments in sorted(found.items()):
-            told_here = {key: values[episode] for key, values in told.items()}
-            why = _difference(told_here, moments, self._width(name))
+        for place in np.flatnonzero(~_surely_alike(told, episodes, found)).tolist():
+            episode = int(episodes[place])
+            moments = {key: values[place] for key, values in found.items()}
+            why = _difference({key: values[episode] for key, values in told.items()}, moments, self._width(name))
             if why:
                 wrong.append((episode, why))
         if wrong:
@@ -136,20 +139,34 @@ def _moments(column: np.ndarray, starts: np.ndarray) -> _Moments:
     }
 
 
-def _together(parts: list[_Moments]) -> _Moments:
+def _together(found: _Moments) -> _Moments:
     """Of all episodes as one."""
-    counts = np.stack([part["count"] for part in parts])
-    means = np.stack([part["mean"] for part in parts])
+    counts, means = found["count"], found["mean"]
     total = counts.sum(axis=0)
     mean = (counts * means).sum(axis=0) / total
-    squares = counts * (np.stack([part["std"] for part in parts]) ** 2 + (means - mean) ** 2)
+    squares = counts * (found["std"] ** 2 + (means - mean) ** 2)
     return {
-        "min": np.min([part["min"] for part in parts], axis=0),
-        "max": np.max([part["max"] for part in parts], axis=0),
+        "min": found["min"].min(axis=0),
+        "max": found["max"].max(axis=0),
         "mean": mean,
         "std": np.sqrt(squares.sum(axis=0) / total),
         "count": total,
     }
+
+
+def _surely_alike(told: Mapping[str, Sequence[Any]], episodes: np.ndarray, found: _Moments) -> np.ndarray:
+    """``[E] bool``: where nothing differs; not everywhere where that is so: :func:`_difference` looks at the others."""
+    alike = np.ones(len(episodes), np.bool_)
+    for key, values in told.items():
+        right = found[key]
+        try:
+            here = np.array(values, np.float64)[episodes]
+        except (TypeError, ValueError, OverflowError):
+            return np.zeros(len(episodes), np.bool_)
+        if here.shape != right.shape:
+            return np.zeros(len(episodes), np.bool_)
+        alike &= _is_close(key, here, found).all(axis=-1)
+    return alike
 
 
 def _by_last_axis(found: _Moments, width: int) -> _Moments:
@@ -170,15 +187,23 @@ def _difference(told: Mapping[str, Any], found: _Moments, width: int) -> str:
     if len(values.get("mean", ())) == width < len(found["mean"]):
         found = _by_last_axis(found, width)
         values.pop("count", None)
-    span = found["max"] - found["min"]
-    largest = np.maximum(np.abs(found["max"]), np.abs(found["min"]))
     for key, here in values.items():
         right = found[key]
         if here.shape != right.shape:
             return f"{key} has {len(here)} numbers, a row has {len(right)}"
-        allowed = 0.0 if key == "count" else _CLOSE * largest + (_LOOSE * span if key in ("mean", "std") else 0.0)
-        wrong = ~((np.abs(here - right) <= allowed) | (np.isnan(here) & np.isnan(right)))
+        wrong = ~_is_close(key, here, found)
         if wrong.any():
             at = int(np.argmax(wrong))
             return f"{key}[{at}] is {here[at]:.6g}, the rows have {right[at]:.6g}"
     return ""
+
+
+def _is_close(key: str, told: np.ndarray, found: _Moments) -> np.ndarray:
+    """Where what is told is what was found, but for the rounding of those who told it; both ``[..., n]``."""
+    right = found[key]
+    if key == "count":
+        return told == right
+    allowed = _CLOSE * np.maximum(np.abs(found["max"]), np.abs(found["min"]))
+    if key in ("mean", "std"):
+        allowed = allowed + _LOOSE * (found["max"] - found["min"])
+    return (np.abs(told - right) <= allowed) | (np.isnan(told) & np.isnan(right))
