@@ -23,7 +23,7 @@ from rlds2buf.core.fields import FLAG_FIELDS
 from rlds2buf.core.row_flags import REAL_FINAL_ACTION
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import EpisodeError, LimitExceeded, SourceFormatError, SourceNotFound
-from rlds2buf.formats.lerobot.columns import Rows, RowsReader, Unreadable
+from rlds2buf.formats.lerobot.columns import Rows, RowsReader, Unreadable, runs_of
 from rlds2buf.formats.lerobot.ends import discounts, flags_of, real_last_actions
 from rlds2buf.formats.lerobot.fields import Field, Layout
 from rlds2buf.formats.lerobot.index import Footage, Index
@@ -227,7 +227,7 @@ class BlockReader:
         lengths = self._dataset.index.lengths[chosen]
         work = _Work(chosen, np.cumsum(lengths) - lengths, {}, {}, {}, {})
         try:
-            work.told = self._read(work, self._rows, list(self._runs(chosen)))
+            work.told = self._read(work, self._rows, list(runs_of(self._dataset.index, chosen)))
             if self._own_rows is not None:
                 path = self._dataset.info.root / ROWS_FILE
                 work.rows = self._read(work, self._own_rows, list(self._own_runs(chosen, path)))
@@ -284,15 +284,6 @@ class BlockReader:
         """What a feature is called in the step."""
         paths = [nest.path_name(field.path) for field in self._fields if field.name == feature]
         return paths[0] if paths else feature
-
-    def _runs(self, chosen: np.ndarray) -> Iterator[Rows]:
-        """The rows of the data files that some episodes have."""
-        index = self._dataset.index
-        file, low = index.file[chosen], index.first[chosen]
-        high = low + index.lengths[chosen]
-        begins = np.flatnonzero(np.append(True, (np.diff(file) != 0) | (low[1:] != high[:-1])))
-        for first, upto in zip(begins.tolist(), [*begins[1:].tolist(), len(chosen)], strict=True):
-            yield Rows(index.files[int(file[first])], int(low[first]), int(high[upto - 1]))
 
     def _own_runs(self, chosen: np.ndarray, path: Path) -> Iterator[Rows]:
         """Likewise of our own file, which has all rows."""

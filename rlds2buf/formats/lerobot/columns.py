@@ -17,9 +17,10 @@ from rlds2buf.core.budget import BUDGET, Budget
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import SourceFormatError
 from rlds2buf.formats.lerobot.files import opened
+from rlds2buf.formats.lerobot.index import Index
 from rlds2buf.formats.lerobot.info import Feature
 
-__all__ = ["Rows", "RowsReader", "Unreadable"]
+__all__ = ["Rows", "RowsReader", "Unreadable", "runs_of"]
 
 _ROWS: Final = 1 << 14
 _BYTES: Final = 1 << 25
@@ -48,6 +49,15 @@ class Rows:
     file: Path
     low: int
     high: int
+
+
+def runs_of(index: Index, chosen: np.ndarray) -> Iterator[Rows]:
+    """The rows of the data files that some episodes have: as few runs as that can be."""
+    file, low = index.file[chosen], index.first[chosen]
+    high = low + index.lengths[chosen]
+    begins = np.flatnonzero(np.append(True, (np.diff(file) != 0) | (low[1:] != high[:-1])))
+    for first, upto in zip(begins.tolist(), [*begins[1:].tolist(), len(chosen)], strict=True):
+        yield Rows(index.files[int(file[first])], int(low[first]), int(high[upto - 1]))
 
 
 class RowsReader:

@@ -10,7 +10,7 @@ import numpy as np
 from rlds2buf.core.issue import Issue
 from rlds2buf.core.json_text import parse_json
 from rlds2buf.errors import SourceError
-from rlds2buf.formats.lerobot.columns import Rows, RowsReader, Unreadable
+from rlds2buf.formats.lerobot.columns import RowsReader, Unreadable, runs_of
 from rlds2buf.formats.lerobot.files import opened
 from rlds2buf.formats.lerobot.findings.dataset import TOLERANCE, Scope
 from rlds2buf.formats.lerobot.findings.metadata import column_of_episodes
@@ -72,13 +72,8 @@ def _readable(
     dataset: Scope, reader: RowsReader, episodes: np.ndarray
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """Episodes whose rows can be read, together as far as that can be."""
-    index = dataset.index
-    runs = [
-        Rows(index.files[int(index.file[i])], int(index.first[i]), int(index.first[i] + index.lengths[i]))
-        for i in episodes.tolist()
-    ]
     try:
-        yield episodes, reader.read(runs)
+        yield episodes, reader.read([*runs_of(dataset.index, episodes)])
         return
     except (SourceError, Unreadable):
         if len(episodes) == 1:
