@@ -3,6 +3,9 @@
 from rlds2buf import errors as errors
 from rlds2buf import returns as returns
 from rlds2buf import rlds_to_reverb as rlds_to_reverb
+from rlds2buf.buffers.augment import RandomCrop as RandomCrop
+from rlds2buf.buffers.augment import RandomShift as RandomShift
+from rlds2buf.buffers.augment import Resize as Resize
 from rlds2buf.buffers.buffer import Buffer as Buffer
 from rlds2buf.buffers.factories import make_circular as make_circular
 from rlds2buf.buffers.factories import make_hindsight as make_hindsight
@@ -15,6 +18,7 @@ from rlds2buf.buffers.loading import load_buffer as load_buffer
 from rlds2buf.buffers.mixed import MixedBuffers as MixedBuffers
 from rlds2buf.buffers.multi_agent.buffer import MultiAgentBuffer as MultiAgentBuffer
 from rlds2buf.buffers.multi_agent.buffer import make_multi_agent as make_multi_agent
+from rlds2buf.buffers.normalizer import Normalizer as Normalizer
 from rlds2buf.buffers.vectorized.cost_replay import CostReplay as CostReplay
 from rlds2buf.buffers.vectorized.cost_replay import make_cost_replay as make_cost_replay
 from rlds2buf.buffers.vectorized.on_policy import OnPolicyBuffer as OnPolicyBuffer

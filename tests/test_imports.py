@@ -21,7 +21,7 @@ LAYERS = {
     "transform": "numbers core errors kernels",
     "check": "core errors kernels",
     "io": "codecs files core errors",
-    "buffers": "views returns kernels codecs.images files core errors",
+    "buffers": "numbers views returns kernels codecs.images files core errors",
     "formats": "io codecs numbers files core errors",
     "formats.reverb": "views",
     "formats.buffer": "buffers",
@@ -43,6 +43,7 @@ learner
 multi_agent
 factories
 buffer
+epochs
 copies vectorized
 disk
 storage_units engine
@@ -50,7 +51,9 @@ read contents
 add
 select
 rows
-mixed tensors other_names keys"""
+mixed
+finishing
+normalizer augment other_names keys"""
 """Files and folders of ``buffers``: each imports only those further down."""
 
 HEAVY = {
@@ -62,7 +65,7 @@ HEAVY = {
     "PIL": "codecs/images/",
     "av": "codecs/video/",
     "simplejpeg": "codecs/images/turbo.py",
-    "tensorflow": "formats/rlds/tf_data_source.py rlds_to_reverb/ buffers/tensors.py",
+    "tensorflow": "formats/rlds/tf_data_source.py rlds_to_reverb/ core/frameworks.py",
     "tensorflow_datasets": "",
     "reverb": "rlds_to_reverb/api.py",
     "tf_agents": "rlds_to_reverb/",
@@ -70,8 +73,8 @@ HEAVY = {
     "grpc": "formats/reverb/protocol/",
     "google": "formats/reverb/protocol/",
     "cramjam": "formats/reverb/protocol/",
-    "torch": "buffers/tensors.py",
-    "jax": "buffers/tensors.py",
+    "torch": "core/frameworks.py",
+    "jax": "core/frameworks.py",
     "rich": "pipeline/progress.py",
     "zarr": "formats/zarr/",
     "numcodecs": "formats/zarr/",

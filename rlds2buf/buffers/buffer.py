@@ -12,14 +12,16 @@ import numpy.typing as npt
 from rlds2buf.buffers.copies import parts_of, require_names, revived
 from rlds2buf.buffers.disk.snapshot import save_buffer
 from rlds2buf.buffers.engine import Engine, Request
+from rlds2buf.buffers.epochs import Epochs, Plan
+from rlds2buf.buffers.finishing import OPTIONS as FINISHING
+from rlds2buf.buffers.finishing import finisher
 from rlds2buf.buffers.keys import as_keys
 from rlds2buf.buffers.read.hindsight import Hindsight
 from rlds2buf.buffers.read.prefetch import Batches
 from rlds2buf.buffers.select.prioritized import checked_priorities
 from rlds2buf.buffers.select.samplers import item_slots, transition_slots
-from rlds2buf.buffers.tensors import converter
 from rlds2buf.core import nest, shown
-from rlds2buf.core.arguments import integer
+from rlds2buf.core.arguments import choice, integer
 from rlds2buf.core.closed import Closed
 from rlds2buf.core.nest import Nest
 from rlds2buf.core.sample import Sample, Trajectory, Transition
@@ -247,6 +249,10 @@ class Buffer(Closed):
         replace: bool = True,
         concatenate: bool = False,
         decode: bool | None = None,
+        to: str | None = None,
+        device: Any = None,
+        transform: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
+        normalize: Any = None,
     ) -> Sample:
         """Draw a batch.
 
@@ -276,15 +282,24 @@ class Buffer(Closed):
                 pixels, ``[B, height, width, channels]``, or as they are, ``[B] object`` of bytes; None
                 does as the buffer's `view` says, and decodes unless told otherwise. Arrays of varying
                 shape come as ``[B] object`` of arrays.
+            to, device: give tensors, of ``"torch"``, ``"jax"`` or ``"tf"``, on this device, as
+                :meth:`Sample.to <rlds2buf.Sample.to>` does; a device alone is one of PyTorch.
+            transform: a function that is called with `data`, of arrays, and gives what stands in its place, before
+                it becomes tensors; or several, in turn. :class:`~rlds2buf.Resize`,
+                :class:`~rlds2buf.RandomCrop` and :class:`~rlds2buf.RandomShift` are such functions.
+            normalize: statistics, by which numbers are brought to one scale before that, or a
+                :class:`~rlds2buf.Normalizer`, which says of which fields and how.
 
         Returns:
             Sample: `data` a Transition or Trajectory, `info` with keys and probabilities.
 
         Raises:
+            MissingDependency: the framework is not installed.
             NotEnoughItems: the buffer is empty, or without replacement smaller than `batch_size`.
             ReplayError: a picture is damaged.
             TooLarge: the batch does not fit into the memory that is free.
-            ValueError: an argument is out of range.
+            ValueError: an argument is out of range, or does not fit the data.
+            TypeError: a transform can't be called.
         """
         engine = self.engine
         view = engine.view.changed(
@@ -296,7 +311,11 @@ class Buffer(Closed):
             state=state,
             decode=decode,
         )
-        return engine.draw(engine.rng, batch_size, Request(view, beta, source_id, replace, concatenate))
+        sample = engine.draw(engine.rng, batch_size, Request(view, beta, source_id, replace, concatenate))
+        if to is None and device is None and transform is None and normalize is None:
+            return sample
+        finished: Sample = finisher(engine.spec, to=to, device=device, transform=transform, normalize=normalize)(sample)
+        return finished
 
     def sample_many(self, count: int, batch_size: int, **options: Any) -> list[Sample]:
         """Draw several batches at once: the same ones as as many calls of :meth:`sample`, in less time.
@@ -313,7 +332,8 @@ class Buffer(Closed):
             NotEnoughItems, ValueError: as for :meth:`sample`.
         """
         engine = self.engine
-        return engine.draw_many(engine.rng, count, batch_size, engine.request(**options))
+        finish = finisher(engine.spec, **_taken(options, FINISHING))
+        return [finish(sample) for sample in engine.draw_many(engine.rng, count, batch_size, engine.request(**options))]
 
     @overload
     def batches(
@@ -322,6 +342,7 @@ class Buffer(Closed):
         *,
         prefetch: int = 2,
         to: Literal["numpy"] = "numpy",
+        order: Literal["random"] = "random",
         steps: int | None = None,
         together: int = 1,
         pin_memory: bool = False,
@@ -336,6 +357,7 @@ class Buffer(Closed):
         *,
         prefetch: int = 2,
         to: str,
+        order: Literal["random"] = "random",
         steps: int | None = None,
         together: int = 1,
         pin_memory: bool = False,
@@ -343,19 +365,35 @@ class Buffer(Closed):
         timeout: float = 60.0,
         **options: Any,
     ) -> Batches[Any]: ...
+    @overload
     def batches(
         self,
         batch_size: int,
         *,
         prefetch: int = 2,
         to: str = "numpy",
+        order: Literal["epochs"],
         steps: int | None = None,
         together: int = 1,
         pin_memory: bool = False,
         device: Any = None,
         timeout: float = 60.0,
         **options: Any,
-    ) -> Batches[Any]:
+    ) -> Epochs: ...
+    def batches(
+        self,
+        batch_size: int,
+        *,
+        prefetch: int = 2,
+        to: str = "numpy",
+        order: str = "random",
+        steps: int | None = None,
+        together: int = 1,
+        pin_memory: bool = False,
+        device: Any = None,
+        timeout: float = 60.0,
+        **options: Any,
+    ) -> Batches[Any] | Epochs:
         """Iterate over batches that are drawn in the background.
 
         The draws come of a generator of their own that starts from the buffer's.  So they are
@@ -368,10 +406,14 @@ class Buffer(Closed):
             prefetch: how many batches are kept ready; 0 draws when asked, without a thread.
             to: ``"numpy"``, or tensors of ``"torch"``, ``"tf"`` or ``"jax"``, which borrow the memory
                 where the framework can; strings stay arrays.
+            order: ``"random"``: each batch is drawn by itself. ``"epochs"``: passes over everything that is held,
+                one after the other without end, as :meth:`epoch` has them, whose `seed` (None: of the buffer's
+                generator), `rank`, `world_size` and `drop_last` can be given too; each begins with what is
+                held then. The iterator has :meth:`epoch`'s ``state_dict`` and ``load_state_dict``.
             steps: how many batches; None for no end.
             together: how many are drawn by one call, see :meth:`sample_many`.
             pin_memory: for ``"torch"``: put tensors into page-locked memory, if there is CUDA.
-            device: for ``"torch"``: where tensors go.
+            device: where tensors go, see :meth:`Sample.to <rlds2buf.Sample.to>`.
             timeout: seconds to wait for a batch before giving up.
             options: as for :meth:`sample`.
 
@@ -392,8 +434,14 @@ class Buffer(Closed):
         >>> [float(batch.data.reward.sum()) for batch in buffer.batches(8, steps=3, prefetch=2)]
         [8.0, 8.0, 8.0]
         """
-        convert = converter(to, device=device, pin_memory=pin_memory)
+        choice("order", order, ("random", "epochs"))
         engine = self.engine
+        changes = _taken(options, ("transform", "normalize"))
+        finish = finisher(engine.spec, to=to, device=device, pin_memory=pin_memory, **changes)
+        if order == "epochs":
+            integer("together", together, 1)
+            plan = self._plan(batch_size, options)
+            return Epochs(plan, epochs=None, finish=finish, steps=steps, prefetch=prefetch, timeout=timeout)
         request = engine.request(**options)
         batch_size = integer("batch_size", batch_size, 1)
         with engine.lock:
@@ -402,7 +450,82 @@ class Buffer(Closed):
         def draw(count: int) -> list[Sample]:
             return engine.draw_many(rng, count, batch_size, request)
 
-        return Batches(draw, convert, steps=steps, prefetch=prefetch, together=together, timeout=timeout)
+        return Batches(draw, finish, steps=steps, prefetch=prefetch, together=together, timeout=timeout)
+
+    def epoch(
+        self,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        drop_last: bool = False,
+        to: str | None = None,
+        device: Any = None,
+        prefetch: int = 0,
+        timeout: float = 60.0,
+        **options: Any,
+    ) -> Epochs:
+        """One pass over everything that is held now: every item once, in an order that the seed decides.
+
+        Priorities play no part: probabilities are ``1 / items`` and weights 1.  What is added meanwhile is not of
+        this epoch; an item that leaves before the end is an error.  The order takes no memory: above
+        65,536 items it is a keyed permutation, whose places are computed as they come.  (A prioritized
+        buffer, or a `source_id`, takes 8 bytes for each item.)
+
+        Of several processes with the same items, each gets its share (an item more or less) and all get as
+        many batches: if need be, the last two of a rank are smaller ones, and never an item twice.
+
+        Args:
+            batch_size: B, items of each batch; the last one may have fewer.
+            seed: of the order, not negative; the same on all ranks. Another epoch takes another one.
+            rank, world_size: which of how many processes this is.
+            drop_last: leave out what is left over at the end, so that all batches have B items.
+            to, device: as for :meth:`sample`.
+            prefetch: how many batches a thread keeps ready, as for :meth:`batches`; 0 for no thread.
+            timeout: seconds to wait for a batch of that thread.
+            options: as for :meth:`sample`, but for `replace` and `beta`.
+
+        Returns:
+            An iterator of Samples, as long (``len``) as there are batches; ``state_dict()`` says after each of them, in
+            plain JSON values, how far it has come, and ``load_state_dict`` of one made alike goes on there,
+            on any rank.
+
+        Raises:
+            NotEnoughItems: a rank would have no batch.
+            ReplayError: an item has left the buffer; raised by the iterator.
+            MissingDependency: the framework is not installed.
+            ValueError, TypeError: an argument is out of range, such as a rank outside of the world.
+
+        >>> import numpy as np
+        >>> from rlds2buf import Episode, make_circular, spec_of
+        >>> ep = Episode(observation=np.arange(6.0), action=np.zeros(6), reward=np.ones(6), discount=np.ones(6))
+        >>> buffer = make_circular(spec_of(ep), 100)
+        >>> keys = buffer.add(ep)
+        >>> epoch = buffer.epoch(2, seed=7)
+        >>> seen = next(epoch).info.key.tolist()
+        >>> again = buffer.epoch(2, seed=7)
+        >>> again.load_state_dict(epoch.state_dict())
+        >>> sorted(seen + [key for batch in again for key in batch.info.key.tolist()])
+        [0, 1, 2, 3, 4]
+        """
+        finish = finisher(self.spec, to=to, device=device, **_taken(options, ("transform", "normalize")))
+        options.update(seed=integer("seed", seed, 0), rank=rank, world_size=world_size, drop_last=drop_last)
+        return Epochs(self._plan(batch_size, options), epochs=1, finish=finish, prefetch=prefetch, timeout=timeout)
+
+    def _plan(self, batch_size: int, options: dict[str, Any]) -> Plan:
+        """The epochs that these options ask for."""
+        for name in ("replace", "beta"):
+            if name in options:
+                raise TypeError(f"{name} is for random batches: an epoch has every item once, whatever its priority")
+        engine = self.engine
+        seed = options.pop("seed", None)
+        ranks = _taken(options, ("rank", "world_size", "drop_last"))
+        request = engine.request(**options)
+        if seed is None:
+            with engine.lock:
+                seed = engine.rng.integers(1 << 63, size=4)
+        return Plan(engine, batch_size, request, seed=np.atleast_1d(seed).tolist(), **ranks)
 
     def get(
         self,
@@ -650,3 +773,8 @@ class Buffer(Closed):
     def check_valid(self) -> None:
         """Assert that all structures agree; for tests."""
         self.engine.contents.check_valid()
+
+
+def _taken(options: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Those of the options that have these names, taken out of them."""
+    return {name: options.pop(name) for name in names if name in options}

@@ -40,13 +40,17 @@ _NONE = np.zeros((2, 0))
 
 
 class Request(NamedTuple):
-    """What a batch is to be; fields as the arguments of ``Buffer.sample``."""
+    """What a batch is to be; fields as the arguments of ``Buffer.sample``.
+
+    With `chosen`, the items are what that gives, called with the buffer's lock held, and of how many they are.
+    """
 
     view: View
     beta: float | None = None
     source_id: int | None = None
     replace: bool = True
     concatenate: bool = False
+    chosen: Callable[[], tuple[Draw, int]] | None = None
 
 
 class Prepared(NamedTuple):
@@ -394,7 +398,9 @@ class Engine:
         contents, replace = self.contents, request.replace
         if request.concatenate and not request.view.whole:
             raise ValueError("concatenate is for items of several transitions, sampled whole")
-        if request.source_id is None:
+        if request.chosen is not None:
+            draw, available = request.chosen()
+        elif request.source_id is None:
             available = contents.sampler.count
             _enough(available, size, replace, "")
             draw = contents.sampler.draw(rng, size, replace=replace, beta=request.beta)

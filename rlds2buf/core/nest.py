@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["Nest", "Path", "flatten", "get", "map_structure", "path_name", "same_structure", "unflatten"]
+__all__ = ["Nest", "Path", "flatten", "get", "map_structure", "path_name", "replaced", "same_structure", "unflatten"]
 
 Nest = Any
 """A leaf, or a dict or tuple of nests."""
@@ -67,6 +67,21 @@ def map_structure(fn: Callable[..., Any], nest: Nest, *others: Nest) -> Nest:
         return {key: map_structure(fn, nest[key], *[other[key] for other in others]) for key in nest}
     children = (map_structure(fn, child, *[other[i] for other in others]) for i, child in enumerate(nest))
     return type(nest)(*children) if hasattr(nest, "_fields") else tuple(children)
+
+
+def replaced(nest: Nest, path: Path, value: Any) -> Nest:
+    """A nest with another leaf at `path`; nothing that it shares with the old one is changed.
+
+    >>> replaced({"a": (1, 2), "b": 3}, ("a", 1), 9)
+    {'a': (1, 9), 'b': 3}
+    """
+    if not path:
+        return value
+    first, rest = path[0], path[1:]
+    if isinstance(nest, tuple):
+        children = [replaced(child, rest, value) if i == first else child for i, child in enumerate(nest)]
+        return type(nest)(*children) if hasattr(nest, "_fields") else tuple(children)
+    return {key: replaced(child, rest, value) if key == first else child for key, child in nest.items()}
 
 
 def unflatten(structure: Nest, leaves: Iterator[Any]) -> Nest:

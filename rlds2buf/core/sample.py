@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlds2buf.core import shown
+from rlds2buf.core.frameworks import converter
 from rlds2buf.core.nest import Nest
 from rlds2buf.core.row_flags import TERMINATED, TRUNCATED
 
@@ -51,6 +52,11 @@ class Transition(NamedTuple):
 
     def __repr__(self) -> str:
         return shown.batch(self)
+
+    def to(self, to: str, *, device: Any = None, pin_memory: bool = False) -> Transition:
+        """As tensors of a framework: see :meth:`Sample.to`."""
+        moved: Transition = converter(to, device=device, pin_memory=pin_memory)(self)
+        return moved
 
     @property
     def terminated(self) -> np.ndarray:
@@ -104,6 +110,11 @@ class Trajectory(NamedTuple):
     def __repr__(self) -> str:
         return shown.batch(self)
 
+    def to(self, to: str, *, device: Any = None, pin_memory: bool = False) -> Trajectory:
+        """As tensors of a framework: see :meth:`Sample.to`."""
+        moved: Trajectory = converter(to, device=device, pin_memory=pin_memory)(self)
+        return moved
+
 
 class StepPairs(NamedTuple):
     """Rows t with the type of row t+1 of the flattened data, as TF-Agents' Trajectory has them.
@@ -143,6 +154,11 @@ class SampleInfo(NamedTuple):
     def __repr__(self) -> str:
         return shown.batch(self)
 
+    def to(self, to: str, *, device: Any = None, pin_memory: bool = False) -> SampleInfo:
+        """As tensors of a framework: see :meth:`Sample.to`."""
+        moved: SampleInfo = converter(to, device=device, pin_memory=pin_memory)(self)
+        return moved
+
 
 class Sample(NamedTuple):
     """A batch: `data` (:class:`Transition` or :class:`Trajectory`) and `info`."""
@@ -152,6 +168,34 @@ class Sample(NamedTuple):
 
     def __repr__(self) -> str:
         return shown.batch(self)
+
+    def to(self, to: str, *, device: Any = None, pin_memory: bool = False) -> Sample:
+        """The same batch as tensors of a framework, which borrow the arrays' memory where they can.
+
+        Args:
+            to: ``"torch"``, ``"jax"``, ``"tf"`` or ``"numpy"`` (as it is).
+            device: where tensors go: what ``torch.device`` takes; a device of JAX's, or its name
+                (``"cpu"``, ``"gpu:1"``); what ``tf.device`` takes.
+            pin_memory: for ``"torch"``: put them into page-locked memory, if there is CUDA. (To a GPU
+                they go by way of it in any case.)
+
+        Returns:
+            Nests as they are, of tensors; strings, and what is no array, stay. PyTorch gets wide unsigned
+            integers (keys) as int64; JAX without 64-bit types gets 32-bit ones, and uint64 stays an array.
+
+        Raises:
+            MissingDependency: the framework is not installed.
+            ValueError: there is no such framework or device.
+
+        >>> from rlds2buf import Episode, make_circular, spec_of
+        >>> ep = Episode(observation=np.arange(5.0), action=np.zeros(5), reward=np.ones(5))
+        >>> buffer = make_circular(spec_of(ep), 100, seed=0)
+        >>> keys = buffer.add(ep)
+        >>> buffer.sample(4).to("numpy").data.reward.tolist()  # or "torch", device="cuda"
+        [1.0, 1.0, 1.0, 1.0]
+        """
+        moved: Sample = converter(to, device=device, pin_memory=pin_memory)(self)
+        return moved
 
 
 class MultiAgentSample(dict[str, Sample]):
@@ -175,3 +219,14 @@ class MultiAgentSample(dict[str, Sample]):
 
     def __repr__(self) -> str:
         return shown.batch(self)
+
+    def to(self, to: str, *, device: Any = None, pin_memory: bool = False) -> MultiAgentSample:
+        """As tensors of a framework: see :meth:`Sample.to`; `slot` and `agent_index` too."""
+        return self.converted(converter(to, device=device, pin_memory=pin_memory))
+
+    def converted(self, convert: Callable[[Any], Any]) -> MultiAgentSample:
+        """With its nests of arrays turned into what this function makes of them."""
+        out = MultiAgentSample({name: convert(sample) for name, sample in self.items()})
+        out.num_new, out.num_slots = self.num_new, self.num_slots
+        out.slot, out.agent_index = convert(self.slot), convert(self.agent_index)
+        return out

@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 import rlds2buf
-from rlds2buf.buffers.tensors import converter
 from rlds2buf.core import nest
+from rlds2buf.core.frameworks import converter
 from tests.buffers.numbered import SPEC, episode
 
 
@@ -69,3 +69,13 @@ def test_memory_anywhere(shift: int) -> None:
 def test_strings_stay_arrays() -> None:
     text = np.array([b"a", b"bc"], object)
     assert converter("tf")({"text": text, "none": None, "size": 3}) == {"text": text, "none": None, "size": 3}
+
+
+def test_devices() -> None:
+    sample = filled().sample(8)
+    for batch in (sample.to("tf", device="/CPU:0"), filled().sample(8, to="tf", device="CPU:0")):
+        assert batch.data.reward.device.endswith("CPU:0")
+        np.testing.assert_array_equal(batch.data.reward.numpy(), sample.data.reward)
+    for device in ("/GPU:77", "nonsense"):
+        with pytest.raises(ValueError, match=device):
+            sample.to("tf", device=device)

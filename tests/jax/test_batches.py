@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import rlds2buf
-from rlds2buf.buffers.tensors import converter
 from rlds2buf.core import nest
+from rlds2buf.core.frameworks import converter
 from tests.buffers.numbered import SPEC, episode
 
 
@@ -55,3 +55,14 @@ def test_memory_is_borrowed() -> None:
 def test_strings_stay_arrays() -> None:
     text = np.array([b"a", b"bc"], object)
     assert converter("jax")({"text": text, "none": None, "size": 3}) == {"text": text, "none": None, "size": 3}
+
+
+def test_devices() -> None:
+    sample = filled().sample(8)
+    for device in ("cpu", "cpu:0", jax.devices("cpu")[0]):
+        for batch in (sample.to("jax", device=device), filled().sample(8, to="jax", device=device)):
+            assert batch.data.reward.devices() == {jax.devices("cpu")[0]}
+            np.testing.assert_array_equal(np.asarray(batch.data.reward), sample.data.reward.astype(np.float32))
+    for device in ("tpu:7", "cpu:99", "cpu:x"):
+        with pytest.raises(ValueError, match=device):
+            sample.to("jax", device=device)

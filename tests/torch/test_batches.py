@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import rlds2buf
-from rlds2buf.buffers.tensors import converter
 from rlds2buf.core import nest
+from rlds2buf.core.frameworks import converter
 from tests.buffers.numbered import SPEC, episode, transition
 
 
@@ -105,3 +105,53 @@ def test_batches_of_several_policies() -> None:
             assert isinstance(batch["a"].data.reward, torch.Tensor) and isinstance(batch.slot["a"], torch.Tensor)
             assert batch.num_slots == 4
             assert torch.equal(batch["a"].data.observation["count"] + 10, batch["b"].data.observation["count"])
+
+
+@pytest.mark.parametrize("view", [{}, {"n_step": 3}, {"sequence_length": 3}], ids=str)
+def test_samples_as_tensors(view: dict[str, Any]) -> None:
+    expected = filled().sample(8, **view)
+    asked = [filled().sample(8, to="torch", **view), filled().sample(8, device="cpu", **view)]
+    asked.append(filled().sample_many(2, 8, to="torch", **view)[0])
+    asked.append(filled().sample(8, **view).to("torch"))
+    for got in asked:
+        assert type(got) is type(expected) and type(got.data) is type(expected.data)
+        assert torch.equal(got.info.key, torch.from_numpy(expected.info.key.astype(np.int64)))
+        for (path, tensor), (_, array) in zip(nest.flatten(got.data), nest.flatten(expected.data), strict=True):
+            assert (tensor is None) == (array is None), path
+            if array is not None:
+                assert isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu", path
+                np.testing.assert_array_equal(tensor.numpy(), array)
+    data, info = expected.data.to("torch"), expected.info.to("torch", device="cpu")
+    assert isinstance(data.reward, torch.Tensor) and isinstance(info.weight, torch.Tensor)
+    with pytest.raises(ValueError, match="nonsense"):
+        expected.to("torch", device="nonsense")
+
+
+def test_epochs_of_tensors() -> None:
+    buffer = filled()
+    expected = [batch.info.key.tolist() for batch in buffer.epoch(16)]
+    for options in ({"to": "torch"}, {"device": "cpu", "prefetch": 2}):
+        batches = list(buffer.epoch(16, **options))
+        assert all(isinstance(batch.data.reward, torch.Tensor) for batch in batches)
+        assert [batch.info.key.tolist() for batch in batches] == expected
+
+
+def test_what_is_done_to_arrays_comes_before() -> None:
+    """Transforms see NumPy's arrays, whatever the learner gets."""
+    seen = []
+
+    def double(data: Any) -> Any:
+        seen.append(type(data.reward))
+        return data._replace(reward=data.reward * 2)
+
+    plain, batch = filled().sample(8), filled().sample(8, to="torch", transform=double)
+    assert seen == [np.ndarray] and isinstance(batch.data.reward, torch.Tensor)
+    np.testing.assert_array_equal(batch.data.reward.numpy(), plain.data.reward * 2)
+
+
+def test_samples_of_several_policies() -> None:
+    buffer = rlds2buf.make_multi_agent({"a": (SPEC, {"capacity": 30})}, seed=0)
+    for t in range(5):
+        buffer.add({"a": transition(t)})
+    batch = buffer.sample(4).to("torch")
+    assert isinstance(batch, rlds2buf.MultiAgentSample) and isinstance(batch["a"].data.reward, torch.Tensor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -20,10 +21,10 @@ from rlds2buf.buffers.multi_agent.saved import save
 from rlds2buf.buffers.read.prefetch import Batches
 from rlds2buf.buffers.rows.step_ids import IDS
 from rlds2buf.buffers.select.prioritized import checked_priorities
-from rlds2buf.buffers.tensors import converter
 from rlds2buf.core import shown
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.closed import Closed
+from rlds2buf.core.frameworks import converter
 from rlds2buf.core.sample import MultiAgentSample, Trajectory, Transition
 
 __all__ = ["MultiAgentBuffer", "make_multi_agent"]
@@ -306,13 +307,9 @@ class MultiAgentBuffer(Closed):
         def draw(count: int) -> list[MultiAgentSample]:
             return [engine.draw(batch_size, policy_id, replace, options, generators) for _ in range(count)]
 
-        def converted(batch: MultiAgentSample) -> MultiAgentSample:
-            out = MultiAgentSample({name: convert(sample) for name, sample in batch.items()})
-            out.num_new, out.num_slots = batch.num_new, batch.num_slots
-            out.slot, out.agent_index = convert(batch.slot), convert(batch.agent_index)
-            return out
-
-        return Batches(draw, converted, steps=steps, prefetch=prefetch, together=together, timeout=timeout)
+        return Batches(
+            draw, methodcaller("converted", convert), steps=steps, prefetch=prefetch, together=together, timeout=timeout
+        )
 
     def update_priorities(self, updates: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]]) -> dict[str, np.ndarray]:
         """Set priorities from TD errors.

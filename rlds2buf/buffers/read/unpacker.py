@@ -68,19 +68,8 @@ class Unpacker:
             else:
                 values = _decoded(columns, field.image, (part, *path))
             for name, value in zip(names, values, strict=True):
-                data = data._replace(**{name: _with(getattr(data, name), path, value)})
+                data = data._replace(**{name: nest.replaced(getattr(data, name), path, value)})
         return data
-
-
-def _with(structure: nest.Nest, path: nest.Path, value: Any) -> nest.Nest:
-    """A nest with another leaf at `path`; nothing that it shares with the old one is changed."""
-    if not path:
-        return value
-    first, rest = path[0], path[1:]
-    if isinstance(structure, tuple):
-        children = [_with(child, rest, value) if i == first else child for i, child in enumerate(structure)]
-        return type(structure)(*children) if hasattr(structure, "_fields") else tuple(children)
-    return {key: _with(child, rest, value) if key == first else child for key, child in structure.items()}
 
 
 def _unpacked(column: np.ndarray, field: FieldSpec, path: nest.Path) -> np.ndarray:

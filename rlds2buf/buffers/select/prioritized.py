@@ -149,6 +149,9 @@ class PrioritizedSampler:
         draw = inner.draw(rng, size, replace=replace, beta=self.beta if beta is None else beta)
         return draw._replace(slots=slots[draw.slots])
 
+    def slots_at(self, places: np.ndarray) -> None:
+        """None: slots are found by priority, and in no other order."""
+
     def update(self, slots: np.ndarray, values: np.ndarray) -> None:
         """Set priorities of transitions to ``values + eps``; the last of repeated slots wins."""
         tree = self.tree

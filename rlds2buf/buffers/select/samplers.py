@@ -63,6 +63,7 @@ class Sampler(Protocol):
     def among(
         self, rng: np.random.Generator, size: int, slots: np.ndarray, *, replace: bool, beta: float | None
     ) -> Draw: ...
+    def slots_at(self, places: np.ndarray) -> np.ndarray | None: ...
     def update(self, slots: np.ndarray, values: np.ndarray) -> None: ...
     def priority_of(self, slots: np.ndarray) -> np.ndarray: ...
     def weights(self, probability: np.ndarray, beta: float | None) -> np.ndarray | None: ...
@@ -143,6 +144,13 @@ class UniformSampler:
         """Draw from these transitions only; there are enough."""
         ones = np.ones((2, size))
         return Draw(slots[rng.choice(len(slots), size, replace=replace)], ones[0] / len(slots), ones[0], ones[1])
+
+    def slots_at(self, places: np.ndarray) -> np.ndarray:
+        """Slots ``[B] int64`` of the items in these places ``[B] int64``, all of them below `count`.
+
+        An item keeps its place until one leaves.
+        """
+        return self.ring[(self.head + places) % len(self.ring)].astype(np.int64)
 
     def update(self, slots: np.ndarray, values: np.ndarray) -> None:
         """Raise ReplayError: there are no priorities to set."""

@@ -14,7 +14,6 @@ from rlds2buf.buffers.disk.snapshot import save_state
 from rlds2buf.buffers.read.reader import Reader
 from rlds2buf.buffers.rows.columns import MemoryColumns, saved_columns, small_strings, write_columns
 from rlds2buf.buffers.rows.row_store import RowStore
-from rlds2buf.buffers.tensors import Device
 from rlds2buf.buffers.vectorized.step_field import StepField, done_code
 from rlds2buf.core import forks, nest, shown
 from rlds2buf.core.agreement import same_columns
@@ -22,6 +21,7 @@ from rlds2buf.core.arguments import integer
 from rlds2buf.core.closed import Closed
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.episode_batch import EpisodeBatch
+from rlds2buf.core.frameworks import Device
 from rlds2buf.core.ragged import as_bytes
 from rlds2buf.core.room import room_for
 from rlds2buf.core.row_flags import CONTINUE, OWN_NEXT, TERMINATED, TRUNCATED

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.buffers.disk.snapshot import save_state
-from rlds2buf.buffers.tensors import Device
 from rlds2buf.buffers.vectorized.advantages import AdvantageSettings
 from rlds2buf.buffers.vectorized.rollout import Rollout
 from rlds2buf.buffers.vectorized.rollout_paths import Paths
@@ -19,6 +18,7 @@ from rlds2buf.buffers.vectorized.step_field import StepField, done_code
 from rlds2buf.core import forks, nest, shown
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.closed import Closed
+from rlds2buf.core.frameworks import Device
 from rlds2buf.core.room import room_for
 from rlds2buf.core.row_flags import TRUNCATED
 from rlds2buf.core.spaces import number_field, step_spec

@@ -22,10 +22,12 @@ _ALIGNED = 64
 class Device:
     """Where batches go: nowhere (arrays stay arrays), or to a PyTorch device.
 
+    To a GPU they are copied from page-locked memory, in the background: the call returns before the copy is
+    there, and what is done with the tensors on the GPU waits for it.
+
     Args:
         device: None, or what ``torch.device`` takes (``"cpu"``, ``"cuda:0"``).
-        pin_memory: put tensors into page-locked memory (where CUDA is there), from which they are
-            copied to a GPU in the background.
+        pin_memory: put tensors that stay in memory into page-locked memory too (where CUDA is there).
 
     Raises:
         MissingDependency: a device is named and PyTorch is not installed.
@@ -51,7 +53,7 @@ class Device:
         except (RuntimeError, TypeError) as cause:
             raise ValueError(f"no PyTorch device {device!r}: {cause}") from cause
         self._torch = torch
-        self._pin = pin_memory and torch.cuda.is_available()
+        self._pin = (pin_memory or self.device.type == "cuda") and torch.cuda.is_available()
         self._here = self.device.type == "cpu" and not self._pin
 
     @property
@@ -89,7 +91,9 @@ def converter(to: str, *, device: Any = None, pin_memory: bool = False) -> Calla
 
     Args:
         to: ``"numpy"`` (as they are), ``"torch"``, ``"tf"`` or ``"jax"``, imported here and not before.
-        device, pin_memory: as for :class:`Device`; for PyTorch only.
+        device: where tensors go: for PyTorch as for :class:`Device`; for JAX a device of its own, or
+            ``"cpu"``, ``"gpu"`` or ``"gpu:1"``; for TensorFlow what ``tf.device`` takes (``"/GPU:0"``).
+        pin_memory: as for :class:`Device`; for PyTorch only.
 
     Returns:
         A function; arrays of strings, and what is no array, pass through it.  PyTorch gets wide
@@ -107,15 +111,17 @@ def converter(to: str, *, device: Any = None, pin_memory: bool = False) -> Calla
         raise ValueError(f"to must be one of {', '.join(FRAMEWORKS)}, got {to!r}")
     if to == "torch":
         return Device("cpu" if device is None else device, pin_memory=pin_memory).put
-    if device is not None or pin_memory:
-        raise ValueError(f"device and pin_memory are for to='torch', not for {to!r}")
+    if pin_memory:
+        raise ValueError(f"pin_memory is for to='torch', not for {to!r}")
     if to == "numpy":
+        if device is not None:
+            raise ValueError("device is for to='torch', 'jax' or 'tf': arrays of NumPy are in memory")
         return lambda batch: batch
-    leaf = _tensorflow() if to == "tf" else _jax()
+    leaf = _tensorflow(device) if to == "tf" else _jax(device)
     return lambda batch: nest.map_structure(leaf, batch)
 
 
-def _tensorflow() -> Callable[[Any], Any]:
+def _tensorflow(device: Any) -> Callable[[Any], Any]:
     try:
         import tensorflow as tf
     except ImportError as cause:
@@ -128,10 +134,24 @@ def _tensorflow() -> Callable[[Any], Any]:
             return tf.convert_to_tensor(array)  # which copies
         return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
-    return tensor
+    def placed(array: Any) -> Any:
+        made = tensor(array)
+        if made is array:
+            return array
+        with tf.device(device):
+            return tf.identity(made)
+
+    if device is None:
+        return tensor
+    try:
+        with tf.device(device):
+            tf.zeros(())
+    except (ValueError, RuntimeError, TypeError, tf.errors.OpError) as cause:
+        raise ValueError(f"no TensorFlow device {device!r}: {cause}") from cause
+    return placed
 
 
-def _jax() -> Callable[[Any], Any]:
+def _jax(device: Any) -> Callable[[Any], Any]:
     try:
         import jax
     except ImportError as cause:
@@ -145,7 +165,26 @@ def _jax() -> Callable[[Any], Any]:
             return array if array.dtype == np.uint64 else jax.numpy.asarray(array)
         return jax.dlpack.from_dlpack(array) if _lendable(array) else jax.numpy.asarray(array)
 
-    return tensor
+    if device is None:
+        return tensor
+    target = _jax_device(jax, device)
+
+    def placed(array: Any) -> Any:
+        made = tensor(array)
+        return array if made is array else jax.device_put(made, target)
+
+    return placed
+
+
+def _jax_device(jax: Any, device: Any) -> Any:
+    """A device of JAX's as it is, or the one of a name such as ``"gpu:1"``."""
+    if not isinstance(device, str):
+        return device
+    platform, _, number = device.partition(":")
+    try:
+        return jax.devices(platform)[int(number or 0)]
+    except (RuntimeError, ValueError, IndexError) as cause:
+        raise ValueError(f"no JAX device {device!r}: {cause}") from cause
 
 
 def _lendable(array: np.ndarray) -> bool:
