@@ -38,12 +38,12 @@ LAYERS = {
 """What each room may import from: a whole room, or one part of it; every room also from itself (a format's folder
 from its own and from ``formats`` itself) and from ``version``; nothing imports the top."""
 
-INSIDE_BUFFERS = """loading
+INSIDE_BUFFERS = """loading mixed
 learner
 multi_agent
 factories
 buffer
-epochs
+epochs first_add vector_steps
 copies vectorized
 disk
 storage_units engine
@@ -51,7 +51,6 @@ read contents
 add
 select
 rows
-mixed
 finishing
 normalizer augment other_names keys"""
 """Files and folders of ``buffers``: each imports only those further down."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,13 @@ from rlds2buf.buffers.engine import Engine, Request
 from rlds2buf.buffers.epochs import Epochs, Plan
 from rlds2buf.buffers.finishing import OPTIONS as FINISHING
 from rlds2buf.buffers.finishing import finisher
+from rlds2buf.buffers.first_add import EngineToBe, begun
 from rlds2buf.buffers.keys import as_keys
 from rlds2buf.buffers.read.hindsight import Hindsight
 from rlds2buf.buffers.read.prefetch import Batches
 from rlds2buf.buffers.select.prioritized import checked_priorities
 from rlds2buf.buffers.select.samplers import item_slots, transition_slots
+from rlds2buf.buffers.vector_steps import add_vector_step
 from rlds2buf.core import nest, shown
 from rlds2buf.core.arguments import choice, integer
 from rlds2buf.core.closed import Closed
@@ -122,8 +124,8 @@ class Buffer(Closed):
     vectorized = _OfGoals[bool](lambda goals: goals.vectorized, "Whether the functions take batches.")
     while_sampling = _OfGoals[bool](lambda goals: goals.while_sampling, "Whether sampled transitions get new goals.")
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine | EngineToBe) -> None:
+        self.engine = cast(Engine, engine)  # as long as there is no spec, one that says so whatever it is asked
 
     @property
     def spec(self) -> StepSpec:
@@ -147,6 +149,8 @@ class Buffer(Closed):
     def __repr__(self) -> str:
         items = "transitions" if self.storage_unit == "timesteps" else self.storage_unit
         held = f"{len(self):,} {items}, capacity {self.capacity:,} {self.capacity_unit}"
+        if isinstance(self.engine, EngineToBe):
+            return f"<Buffer: {self.kind}, {held}, without a spec until something is added>"
         return shown.aligned(f"<Buffer: {self.kind}, {held}>", shown.spec_rows(self.spec))
 
     @property
@@ -190,6 +194,7 @@ class Buffer(Closed):
         priorities: npt.ArrayLike | None = None,
         consecutive: bool = True,
         check_limits: bool = False,
+        autoreset: Any = None,
     ) -> np.ndarray:
         """Store an episode, explicit transitions, or a list of them.
 
@@ -216,6 +221,14 @@ class Buffer(Closed):
                 returns, sequences and hindsight go by; False where each stands alone, as
                 :meth:`generate_hindsight`'s do.
             check_limits: refuse values outside the spec's limits and finite sets too, as :meth:`check` does.
+            autoreset: the data are what one step of a vector environment of Gymnasium's gave, a transition of each
+                environment, and this is its ``AutoresetMode``, or one of ``"next_step"`` (its
+                default), ``"same_step"`` and ``"disabled"``. Each environment is a source: the first one
+                `source_id`, unless that has a number for each. In next-step mode, the step behind the end of an
+                episode only resets, and its row is passed over, unless it starts from another observation
+                than the episode ended with: then the environment was reset by hand. In same-step mode, the next
+                observation of an episode's last transition is the next episode's first one; what was
+                seen last is in the step's infos, given as ``data["info"]``, and is put in its place.
 
         Returns:
             Keys ``[items] uint64`` of the items added, in order; an item of several transitions has
@@ -232,6 +245,8 @@ class Buffer(Closed):
         """
         engine = self.engine
         with engine.lock:
+            if autoreset is not None:
+                return add_vector_step(begun(engine, data), data, autoreset, source_id, priorities, check_limits)
             return engine.add(engine.prepare(data, source_id, priorities, consecutive, check_limits, partly=True))
 
     def sample(

@@ -13,6 +13,7 @@ from rlds2buf.buffers.contents.fifo import FifoContents
 from rlds2buf.buffers.contents.reservoir import ReservoirContents, ReservoirSampler, log_slots
 from rlds2buf.buffers.disk.live_folder import LiveFolder, check_durability
 from rlds2buf.buffers.engine import Engine
+from rlds2buf.buffers.first_add import EngineToBe
 from rlds2buf.buffers.other_names import well_named
 from rlds2buf.buffers.read.hindsight import Hindsight
 from rlds2buf.buffers.read.view import View
@@ -41,7 +42,7 @@ _FIRST_SLOTS = 1024
 
 @well_named
 def make_circular(
-    spec: StepSpec | tuple[Any, Any],
+    spec: StepSpec | tuple[Any, Any] | None = None,
     capacity: int = DEFAULT_CAPACITY,
     *,
     capacity_unit: str = "rows",
@@ -60,6 +61,7 @@ def make_circular(
             ``(observation space, action space)`` of Gymnasium's, of one environment: rewards are float32 then,
             and limits and finite sets are kept in ``buffer.spec``. Byte strings with ``FieldSpec.image`` are
             pictures kept as files, and decoded when sampled; arrays whose shape varies (None) are kept as they are.
+            None: that of what is added first, and until then there is nothing to sample or save.
         capacity: how much it holds, at least 1 (MATLAB takes a MaxLength of 0 for buffers that hold nothing).
         capacity_unit: what `capacity` counts: ``"rows"`` (an episode of N rows takes N, an explicit
             transition one), ``"transitions"`` or ``"episodes"`` (these two grow their storage as
@@ -102,6 +104,8 @@ def make_circular(
     >>> batch = buffer.sample(2)
     >>> (batch.data.next_observation - batch.data.observation).tolist()
     [1.0, 1.0]
+    >>> make_circular(capacity=100_000)
+    <Buffer: circular, 0 transitions, capacity 100,000 rows, without a spec until something is added>
     """
     return _fifo(
         "circular",
@@ -119,7 +123,7 @@ def make_circular(
 
 @well_named
 def make_prioritized(
-    spec: StepSpec | tuple[Any, Any],
+    spec: StepSpec | tuple[Any, Any] | None = None,
     capacity: int = DEFAULT_CAPACITY,
     *,
     alpha: float = 0.6,
@@ -200,7 +204,7 @@ def make_prioritized(
 
 @well_named
 def make_hindsight(
-    spec: StepSpec | tuple[Any, Any],
+    spec: StepSpec | tuple[Any, Any] | None = None,
     capacity: int = DEFAULT_CAPACITY,
     *,
     goals: Sequence[GoalMap],
@@ -269,12 +273,11 @@ def make_hindsight(
     >>> sorted(set(buffer.sample(50).data.observation["desired_goal"][:, 0].tolist()))
     [3.0, 9.0]
     """
-    spec = step_spec(spec)
-    hindsight = Hindsight(
-        spec,
-        goals,
-        reward_fn,
-        done_fn,
+    hindsight = functools.partial(
+        Hindsight,
+        goals=goals,
+        reward_fn=reward_fn,
+        done_fn=done_fn,
         strategy=strategy,
         num_goals=num_goals,
         include_current=include_current,
@@ -287,7 +290,6 @@ def make_hindsight(
         capacity,
         capacity_unit,
         UniformSampler,
-        options=hindsight.options(),
         seed=seed,
         directory=directory,
         durability=durability,
@@ -298,7 +300,7 @@ def make_hindsight(
 
 @well_named
 def make_hindsight_prioritized(
-    spec: StepSpec | tuple[Any, Any],
+    spec: StepSpec | tuple[Any, Any] | None = None,
     capacity: int = DEFAULT_CAPACITY,
     *,
     goals: Sequence[GoalMap],
@@ -350,12 +352,11 @@ def make_hindsight_prioritized(
     >>> float(buffer.sample(8).info.probability.max())
     0.5
     """
-    spec = step_spec(spec)
-    hindsight = Hindsight(
-        spec,
-        goals,
-        reward_fn,
-        done_fn,
+    hindsight = functools.partial(
+        Hindsight,
+        goals=goals,
+        reward_fn=reward_fn,
+        done_fn=done_fn,
         strategy=strategy,
         num_goals=num_goals,
         include_current=include_current,
@@ -377,7 +378,7 @@ def make_hindsight_prioritized(
         capacity,
         capacity_unit,
         functools.partial(PrioritizedSampler, **priorities),
-        options={**hindsight.options(), **priorities},
+        options=priorities,
         seed=seed,
         directory=directory,
         durability=durability,
@@ -388,7 +389,7 @@ def make_hindsight_prioritized(
 
 @well_named
 def make_reservoir(
-    spec: StepSpec | tuple[Any, Any],
+    spec: StepSpec | tuple[Any, Any] | None = None,
     capacity: int = DEFAULT_CAPACITY,
     *,
     capacity_unit: str = "items",
@@ -457,7 +458,7 @@ def make_reservoir(
 
 def _fifo(
     kind: str,
-    spec: StepSpec | tuple[Any, Any],
+    spec: StepSpec | tuple[Any, Any] | None,
     capacity: int,
     capacity_unit: str,
     sampler: Callable[[int], Sampler],
@@ -476,7 +477,7 @@ def _fifo(
 
 def _make(
     kind: str,
-    spec: StepSpec | tuple[Any, Any],
+    spec: StepSpec | tuple[Any, Any] | None,
     slots: int,
     remover: Any,
     sampler: Callable[[int], Sampler],
@@ -489,41 +490,68 @@ def _make(
     directory: str | Path | None,
     durability: str,
     view: Mapping[str, Any] | None,
-    hindsight: Hindsight | None = None,
+    hindsight: Callable[[StepSpec], Hindsight] | None = None,
 ) -> Buffer:
     """A buffer of these parts; whatever is wrong with an argument is found before a folder is made.
 
     Args:
         kind: what it is called.
+        spec: of its rows, or None: it waits for what is added first.
         slots: rows of the store at first.
         remover: which rows leave.
         sampler: makes one for so many slots.
         contents: puts store, remover and sampler together.
         apart: whether each item is stored by itself, for it leaves by itself.
-        options: of the sampler or the hindsight, as the factory was given them.
-        spec, units, seed, directory, durability, view, hindsight: as the factories have them.
+        options: of the sampler, as the factory was given them.
+        hindsight: makes what puts in goals.
+        units, seed, directory, durability, view: as the factories have them.
     """
-    spec = step_spec(spec)
     check_durability(durability)
     seen = View.of(view, whole=units.whole)
-    with room_for(f"capacity: {slots:,} rows", slots * spec.row_bytes):
-        drawn = sampler(slots)
-        home = None if directory is None else LiveFolder(Path(directory), durability=durability)
-        held = contents(RowStore(spec, slots, home=home), remover, drawn)
-        units.prepare(held)
-    engine = Engine(
-        spec,
-        held,
+    home: LiveFolder | None = None
+
+    def engine_of(spec: StepSpec) -> Engine:
+        nonlocal home
+        goals = None if hindsight is None else hindsight(spec)
+        with room_for(f"capacity: {slots:,} rows", slots * spec.row_bytes):
+            drawn = sampler(slots)
+            if directory is not None and home is None:
+                home = LiveFolder(Path(directory), durability=durability)
+            held = contents(RowStore(spec, slots, home=home), remover, drawn)
+            units.prepare(held)
+        given = {**({} if goals is None else goals.options()), **(options or {}), **units.options()}
+        return Engine(
+            spec,
+            held,
+            kind=kind,
+            make=MAKERS[kind],
+            intake=units.intake(spec, apart=apart),
+            options={**given, **({"view": dict(view)} if view else {})},
+            view=seen,
+            seed=seed,
+            home=home,
+            hindsight=goals,
+        )
+
+    if spec is not None:
+        return Buffer(engine_of(step_spec(spec)))
+    sampler(1)  # which says what is wrong with its options
+    if directory is not None:
+        home = LiveFolder(Path(directory), durability=durability)
+
+    def become(engine: Engine) -> None:
+        buffer.engine = engine
+
+    waiting = EngineToBe(
+        engine_of,
+        become,
         kind=kind,
-        make=MAKERS[kind],
-        intake=units.intake(spec, apart=apart),
-        options={**(options or {}), **units.options(), **({"view": dict(view)} if view else {})},
-        view=seen,
-        seed=seed,
-        home=home,
-        hindsight=hindsight,
+        capacity=remover.limit,
+        capacity_unit=remover.unit,
+        storage_unit=units.storage_unit,
     )
-    return Buffer(engine)
+    buffer = Buffer(waiting)
+    return buffer
 
 
 MAKERS: Final[dict[str, Callable[..., Buffer]]] = {

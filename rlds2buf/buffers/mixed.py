@@ -9,8 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlds2buf.buffers.finishing import OPTIONS as FINISHING
+from rlds2buf.buffers.finishing import finisher
+from rlds2buf.buffers.read.prefetch import Batches
 from rlds2buf.core import forks, nest, shown
 from rlds2buf.core.agreement import common_spec
+from rlds2buf.core.arguments import integer
 from rlds2buf.core.closed import Closed
 from rlds2buf.core.sample import Sample
 from rlds2buf.core.spec import StepSpec
@@ -47,12 +51,16 @@ class MixedBuffers(Closed):
 
     Each item of a batch is drawn on its own: first the buffer, by weight, then an item as that buffer
     draws. So half a batch may be online and half offline data (Ball et al. 2023,
-    https://arxiv.org/abs/2302.02948), whatever their sizes.
+    https://arxiv.org/abs/2302.02948), whatever their sizes.  And the share of the offline half may shrink while
+    online data come in: with `final_weights`, each buffer's share goes in a straight line from what it is by
+    `weights` to what it is by these, over `anneal_steps` batches, and stays there.
 
     Args:
         buffers: at least one, as :func:`rlds2buf.make_circular` and its like make them.
         weights: one positive number each; None: the number of items each holds at the time, which is
             sampling uniformly from all of them together, where each samples uniformly.
+        final_weights: one number each; here, and in `weights` then, some may be 0.
+        anneal_steps: how many batches that takes, at least 1.
         seed: of the choice between buffers; each item comes of its buffer's own generator.
 
     Attributes:
@@ -61,6 +69,7 @@ class MixedBuffers(Closed):
     Raises:
         SpecMismatch: their fields, shapes or types differ.
         ValueError: no buffer, not as many weights as buffers, or one that is not positive.
+        TypeError: `weights`, `final_weights` and `anneal_steps` are not given together.
 
     >>> from rlds2buf import Episode, make_circular, spec_of
     >>> episode = Episode(observation=np.zeros(9), action=np.zeros(9), reward=np.zeros(9), discount=np.ones(9))
@@ -70,28 +79,51 @@ class MixedBuffers(Closed):
     >>> batch = mixed.sample(4)
     >>> batch.data.observation.shape, sorted(set(batch.info.source_id.tolist()))
     ((4,), [0, 1])
+    >>> mixed = MixedBuffers([offline, online], weights=[1, 0], final_weights=[0.5, 0.5], anneal_steps=4, seed=0)
+    >>> for _ in range(3):
+    ...     _ = mixed.sample(4)
+    >>> mixed.shares.tolist()
+    [0.625, 0.375]
     """
 
     buffers: tuple[Any, ...]
     spec: StepSpec
 
     def __init__(
-        self, buffers: Sequence[Any], *, weights: Sequence[float] | None = None, seed: int | None = None
+        self,
+        buffers: Sequence[Any],
+        *,
+        weights: Sequence[float] | None = None,
+        final_weights: Sequence[float] | None = None,
+        anneal_steps: int | None = None,
+        seed: int | None = None,
     ) -> None:
         if not buffers:
             raise ValueError("at least one buffer is needed")
-        if weights is not None and len(weights) != len(buffers):
-            raise ValueError(f"{len(buffers)} buffers, but {len(weights)} weights")
-        wrong = [weight for weight in weights or () if not (weight > 0 and math.isfinite(weight))]
-        if wrong:
-            raise ValueError(f"a weight must be a positive number, got {wrong[0]}")
+        if (final_weights is None) != (anneal_steps is None) or (final_weights is not None and weights is None):
+            raise TypeError("weights that change need all of weights, final_weights and anneal_steps")
+        is_annealed = final_weights is not None
+        self._weights = _shares(weights, len(buffers), is_annealed)
+        self._final = _shares(final_weights, len(buffers), is_annealed)
+        self._anneal_steps = None if anneal_steps is None else integer("anneal_steps", anneal_steps, 1)
+        self._batches = 0
         self.buffers = tuple(buffers)
         names = [f"buffer {number}" for number in range(len(buffers))]
         self.spec = common_spec([buffer.spec for buffer in buffers], names)
-        self._weights = None if weights is None else np.asarray(weights, np.float64)
         self._rng = np.random.default_rng(seed)
         self._seed = forks.seed_of(self._rng)
         forks.register(self, MixedBuffers._forked)
+
+    @property
+    def shares(self) -> np.ndarray:
+        """``[buffers] float64``: the chance of each item of the next batch to be of each buffer; they sum to 1."""
+        if self._weights is None:
+            sizes = np.array([len(buffer) for buffer in self.buffers], np.float64)
+            return sizes / max(1.0, sizes.sum())
+        if self._final is None or self._anneal_steps is None:
+            return self._weights.copy()
+        part = min(1.0, self._batches / self._anneal_steps)
+        return (1.0 - part) * self._weights + part * self._final
 
     def __len__(self) -> int:
         """Items of all buffers."""
@@ -107,8 +139,8 @@ class MixedBuffers(Closed):
 
         Args:
             batch_size: B, at least 1.
-            options: as for ``Buffer.sample``, for each of them.  Sequences need a `sequence_length`, so that
-                all are equally long.
+            options: as for ``Buffer.sample``: of the view for each of them, `to`, `device`, `transform` and
+                `normalize` for the whole batch.  Sequences need a `sequence_length`, so that all are equally long.
 
         Returns:
             Sample: `data` a Transition or Trajectory, `info` a :class:`MixedInfo`.
@@ -119,11 +151,11 @@ class MixedBuffers(Closed):
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        sizes = np.array([len(buffer) for buffer in self.buffers], np.float64)
-        shares = self._weights if self._weights is not None else sizes
+        finish = finisher(self.spec, **{name: options.pop(name) for name in FINISHING if name in options})
+        sizes = np.array([len(buffer) for buffer in self.buffers])
+        shares = self.shares
         if not shares.any() or (sizes[shares > 0] == 0).any():
-            raise NotEnoughItems(f"a buffer is empty: {', '.join(f'{int(size)} items' for size in sizes)}")
-        shares = shares / shares.sum()
+            raise NotEnoughItems(f"a buffer is empty: {', '.join(f'{size} items' for size in sizes.tolist())}")
         chosen = self._rng.choice(len(shares), batch_size, p=shares).astype(np.int32)
         counts = np.bincount(chosen, minlength=len(shares))
         drawn = {number: self.buffers[number].sample(int(n), **options) for number, n in enumerate(counts) if n}
@@ -148,7 +180,37 @@ class MixedBuffers(Closed):
             int(sizes.sum()),
             chosen,
         )
-        return Sample(data, info)  # type: ignore[arg-type]  # a SampleInfo with one field more
+        self._batches += 1
+        finished: Sample = finish(Sample(data, info))  # type: ignore[arg-type]  # a SampleInfo with one field more
+        return finished
+
+    def batches(
+        self,
+        batch_size: int,
+        *,
+        prefetch: int = 2,
+        steps: int | None = None,
+        timeout: float = 60.0,
+        **options: Any,
+    ) -> Batches[Any]:
+        """Iterate over batches that are drawn in the background, as :meth:`sample` draws them.
+
+        Args:
+            batch_size, options: as for :meth:`sample`.
+            prefetch, steps, timeout: as for ``Buffer.batches``.
+
+        Returns:
+            An iterator of Samples; a context manager too, and ``close()`` ends it early.
+
+        Raises:
+            NotEnoughItems, ReplayError: as for ``Buffer.batches``; raised by the iterator.
+            ValueError: an argument is out of range.
+        """
+
+        def draw(count: int) -> list[Sample]:
+            return [self.sample(batch_size, **options) for _ in range(count)]
+
+        return Batches(draw, lambda batch: batch, steps=steps, prefetch=prefetch, timeout=timeout)
 
     def update_priorities(self, keys: npt.ArrayLike, priorities: npt.ArrayLike, source_id: npt.ArrayLike) -> np.ndarray:
         """Set the priorities of sampled items in their own buffers.
@@ -178,12 +240,13 @@ class MixedBuffers(Closed):
         return gone
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the choice between buffers, as plain values; each buffer has its own ``state_dict``."""
-        return {"rng": self._rng.bit_generator.state}
+        """The state of the choice between buffers and of their shares, as plain values; each buffer has its own ``state_dict``."""
+        return {"rng": self._rng.bit_generator.state, "batches": self._batches}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on drawing as the one did whose :meth:`state_dict` it is."""
         self._rng.bit_generator.state = state["rng"]
+        self._batches = int(state.get("batches", 0))
         self._seed = forks.seed_of(self._rng)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -194,3 +257,18 @@ class MixedBuffers(Closed):
         """This is a child now: see core/forks.py."""
         self._seed = forks.fork_seed(self._seed, number)
         self._rng = np.random.default_rng(self._seed)
+
+
+def _shares(weights: Sequence[float] | None, count: int, may_be_zero: bool) -> np.ndarray | None:
+    """Weights that sum to 1."""
+    if weights is None:
+        return None
+    if len(weights) != count:
+        raise ValueError(f"{count} buffers, but {len(weights)} weights")
+    for weight in weights:
+        if not ((weight > 0 or (may_be_zero and weight == 0)) and math.isfinite(weight)):
+            raise ValueError(f"a weight must be a positive number, got {weight}")
+    if not any(weights):
+        raise ValueError("not all weights can be 0")
+    shares = np.asarray(weights, np.float64)
+    return shares / shares.sum()

@@ -36,9 +36,10 @@ def step_spec(spec_or_spaces: Any) -> StepSpec:
         return spec_or_spaces
     if is_pair_of_spaces(spec_or_spaces):
         return spec_of_spaces(*spec_or_spaces)
+    number = "; how much a buffer holds is its capacity=" if isinstance(spec_or_spaces, int) else ""
     raise TypeError(
         "spec must be a StepSpec, such as source.spec or spec_of(episode), or a pair "
-        f"(observation space, action space), got {type(spec_or_spaces).__name__}"
+        f"(observation space, action space), got {type(spec_or_spaces).__name__}{number}"
     )
 
 

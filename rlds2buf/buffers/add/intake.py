@@ -32,7 +32,7 @@ from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import SpecMismatch
 from rlds2buf.views.transitions import done_codes
 
-__all__ = ["Intake"]
+__all__ = ["Intake", "step_codes"]
 
 _FIELDS = {*Transition._fields, "terminated", "truncated"}
 _KNOWN = {*_FIELDS, *IDS}
@@ -141,7 +141,7 @@ class Intake:
             what = f"a transition has no such field; they are {', '.join(sorted(_KNOWN))}"
             raise SpecMismatch(what, path=str(unknown), rule="spec")
         count = first.count(first.find(data))
-        flags = _done_codes(data, 1 if count is None else count)
+        flags = step_codes(data, 1 if count is None else count)
         columns = [leaf.column(data, count) for leaf in self._leaves]
         own = [leaf.column(data, count) for leaf in self._following]
         if self._look_for_surplus or data.get("extras"):
@@ -295,7 +295,7 @@ class _Leaf:
         return pack_rows(rows, self.field, self.path)
 
 
-def _done_codes(data: Mapping[str, Any], count: int) -> np.ndarray:
+def step_codes(data: Mapping[str, Any], count: int) -> np.ndarray:
     """The codes ``[count] uint8``, as given or from terminated and truncated flags."""
     codes = data.get("is_done")
     if count == 1 and isinstance(codes, int | np.integer) and 0 <= codes <= TRUNCATED:

@@ -25,6 +25,7 @@ class Contents(abc.ABC):
         store, remover, sampler: the three.
         waiting: source id to the key of its newest transition, while that goes on.
         marks: source id to what that transition says of its episode, where it says something.
+        ended: source id of an environment that resets itself at its next step, to the key of its newest transition.
         added, evicted: items so far.
         hits: how often items were sampled, where that is counted.
     """
@@ -35,6 +36,7 @@ class Contents(abc.ABC):
         self.sampler = sampler
         self.waiting: dict[int, int] = {}
         self.marks: dict[int, Mark] = {}
+        self.ended: dict[int, int] = {}
         self.added = self.evicted = 0
         self.hits: Hits | None = None
 
@@ -120,13 +122,15 @@ class Contents(abc.ABC):
         """The store was filled with a saved one's rows; `state` is what :meth:`state` gave then."""
         self.remover.restored(self.store, state)
         self.marks = checked_marks(state.get("marks", {}))
+        self.ended = {int(source): int(key) for source, key in dict(state.get("ended", {})).items()}
         if self.hits is not None:
             self.hits = Hits(self.store.slots)
 
     def state(self) -> dict[str, Any]:
         """What neither columns nor counts say, as plain JSON values."""
         marks = {"marks": {str(source): dict(mark) for source, mark in self.marks.items()}} if self.marks else {}
-        return {**self.remover.state(), **marks}
+        ended = {"ended": {str(source): key for source, key in self.ended.items()}} if self.ended else {}
+        return {**self.remover.state(), **marks, **ended}
 
     def forget_open(self, sources: Iterable[int]) -> None:
         """What comes of these sources follows nothing that is there."""

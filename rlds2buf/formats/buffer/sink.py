@@ -51,7 +51,12 @@ class BufferSink(Sink):
         self._has_ids = bool(source_ids)
 
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
-        """Remember whether the buffer is empty: only then can :meth:`abort` restore it."""
+        """Remember whether the buffer is empty: only then can :meth:`abort` restore it. One without a spec takes this."""
+        from rlds2buf.buffers.first_add import EngineToBe
+
+        engine = getattr(self.buffer, "engine", None)
+        if isinstance(engine, EngineToBe):
+            engine.begin(spec)
         self._cleared_on_abort = len(self.buffer) == 0
         self._lost = {}
 
