@@ -138,3 +138,73 @@ def test_refused() -> None:
         mixed.update_priorities([0, 1], [1.0], [0])
     with pytest.raises(ValueError, match="from 0 to 1"):
         mixed.update_priorities([0], [1.0], [2])
+
+
+def test_shares_that_change() -> None:
+    def mixed(seed: int = 1) -> MixedBuffers:
+        weights: dict[str, Any] = {"weights": [4, 0, 4], "final_weights": [0, 1, 1], "anneal_steps": 100}
+        return MixedBuffers([filled(0, 11), filled(1, 101), filled(2, 6)], seed=seed, **weights)
+
+    whole = mixed()
+    drawn = np.zeros((200, 3))
+    for number in range(200):
+        part = min(1.0, number / 100)
+        assert np.allclose(whole.shares, [(1 - part) / 2, part / 2, 0.5])
+        batch = whole.sample(64)
+        drawn[number] = np.bincount(batch.info.source_id, minlength=3)  # type: ignore[attr-defined]
+        items = np.array([10, 100, 5])[batch.info.source_id]  # type: ignore[attr-defined]
+        shares = np.array([(1 - part) / 2, part / 2, 0.5])[batch.info.source_id]  # type: ignore[attr-defined]
+        assert np.allclose(batch.info.probability, shares / items)
+    assert drawn[0, 1] == 0 and not drawn[100:, 0].any()
+    assert abs(drawn[100:, 1].mean() - 32) < 4 * 4 / np.sqrt(100)
+    first, other = mixed(), mixed(9)
+    for _ in range(30):
+        first.sample(8)
+    other.load_state_dict(first.state_dict())
+    assert np.allclose(other.shares, first.shares) and other.shares[1] == 0.15
+    for _ in range(3):
+        ours, theirs = (one.sample(8).info.source_id for one in (first, other))  # type: ignore[attr-defined]
+        assert ours.tolist() == theirs.tolist()
+
+
+def test_an_empty_buffer_without_a_share_may_be_empty() -> None:
+    late = filled(1, 0)
+    mixed = MixedBuffers([filled(0, 11), late], weights=[1, 0], final_weights=[1, 1], anneal_steps=2, seed=0)
+    assert set(mixed.sample(20).info.source_id.tolist()) == {0}  # type: ignore[attr-defined]
+    with pytest.raises(NotEnoughItems, match="10 items, 0 items"):
+        mixed.sample(20)
+    late.add(episode(1, 5))
+    mixed.sample(20)
+
+
+def test_wrong_changes_of_shares() -> None:
+    buffers = [filled(0, 11), filled(1, 101)]
+    whole: dict[str, Any] = {"weights": [1, 0], "final_weights": [1, 1], "anneal_steps": 5}
+    for name in whole:
+        with pytest.raises(TypeError, match="all of weights, final_weights and anneal_steps"):
+            MixedBuffers(buffers, **{key: value for key, value in whole.items() if key != name})
+    for change, words in (
+        ({"weights": [0, 0]}, "not all weights"),
+        ({"final_weights": [1, -1]}, "positive number, got -1"),
+        ({"final_weights": [1]}, "2 buffers, but 1 weights"),
+        ({"anneal_steps": 0}, "anneal_steps"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            MixedBuffers(buffers, **{**whole, **change})
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_batches_of_several_buffers(prefetch: int) -> None:
+    def mixed() -> MixedBuffers:
+        return MixedBuffers([filled(0, 11), filled(1, 101)], weights=[1, 1], seed=3)
+
+    def shifted(data: Any) -> Any:
+        return data._replace(reward=data.reward + 1)
+
+    expected = [mixed().sample(8)] if prefetch == 0 else []
+    with mixed().batches(8, steps=4, prefetch=prefetch, transform=shifted) as batches:
+        found = list(batches)
+    assert len(found) == 4
+    for batch, plain in zip(found, expected, strict=False):
+        assert np.array_equal(batch.data.reward, plain.data.reward + 1)
+        assert batch.info.source_id.tolist() == plain.info.source_id.tolist()  # type: ignore[attr-defined]
