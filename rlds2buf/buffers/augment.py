@@ -194,7 +194,7 @@ class RandomCrop(_Moved):
         ValueError: no such size; when called: there are no such pictures, or they are smaller.
 
     >>> from rlds2buf import RandomCrop, Transition
-    >>> seen = np.broadcast_to(np.arange(8, dtype=np.uint8)[:, None], (2, 8, 8, 1))
+    >>> seen = np.broadcast_to(np.arange(8, dtype=np.uint8)[:, None, None], (2, 8, 8, 1))
     >>> RandomCrop(4, seed=0)(Transition(seen, None, None, None, seen)).observation[:, :, 0, 0].tolist()
     [[4, 5, 6, 7], [3, 4, 5, 6]]
     """
@@ -241,7 +241,7 @@ class RandomShift(_Moved):
         TypeError, ValueError: `pad` is no number from 0 up; when called: there are no such pictures.
 
     >>> from rlds2buf import RandomShift, Transition
-    >>> seen = np.broadcast_to(np.arange(6, dtype=np.uint8)[:, None], (3, 6, 6, 1))
+    >>> seen = np.broadcast_to(np.arange(6, dtype=np.uint8)[:, None, None], (3, 6, 6, 1))
     >>> RandomShift(2, seed=0)(Transition(seen, None, None, None, seen)).observation[:, :, 0, 0].tolist()
     [[2, 3, 4, 5, 5, 5], [1, 2, 3, 4, 5, 5], [0, 1, 2, 3, 4, 5]]
     """

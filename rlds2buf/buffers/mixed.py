@@ -240,7 +240,7 @@ class MixedBuffers(Closed):
         return gone
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the choice between buffers and of their shares, as plain values; each buffer has a state of its own."""
+        """The state of the choice between buffers and of their shares, as plain values; each buffer has its own."""
         return {"rng": self._rng.bit_generator.state, "batches": self._batches}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -35,6 +35,7 @@ class Normalizer:
         ValueError: `stats` are none, or a wrong way.
         SourceError: the file can't be read.
 
+    >>> import numpy as np
     >>> import rlds2buf
     >>> episode = rlds2buf.Episode(observation=np.arange(5.0), action=np.arange(5.0) * 10, reward=np.ones(5))
     >>> buffer = rlds2buf.make_circular(rlds2buf.spec_of(episode), 100, seed=0)

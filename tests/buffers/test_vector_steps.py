@@ -66,7 +66,7 @@ def run(buffer: Any, env: Any, mode: AutoresetMode, steps: int, observation: Any
     return observation
 
 
-def assert_whole(buffer: Any, first: int = 0) -> None:
+def assert_whole(buffer: Any) -> None:
     """Each transition leads from one time of an episode to the next, and episodes have all of theirs."""
     data = buffer.all()
     before, after = (

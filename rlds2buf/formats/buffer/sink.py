@@ -51,7 +51,7 @@ class BufferSink(Sink):
         self._has_ids = bool(source_ids)
 
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
-        """Have a buffer without a spec take this, and remember whether it is empty: only then can :meth:`abort` restore it."""
+        """Give a buffer without a spec this one; remember if it is empty: only then can :meth:`abort` restore it."""
         from rlds2buf.buffers.first_add import EngineToBe
 
         engine = getattr(self.buffer, "engine", None)
