@@ -38,8 +38,10 @@ class NpyRows:
         file: the file.
         member: the member of a zip archive, or None.
         budget: what a row, or an array without rows one behind the other, may take beyond the file's size.
+        archive: the file, where somebody has it open; it is not kept.
 
     Attributes:
+        file, member: as above.
         shape: the whole array's.
         dtype: of the columns made from it: native byte order, text as objects (bytes).
         why: why it makes no column, or None.
@@ -50,10 +52,17 @@ class NpyRows:
         LimitExceeded: it takes more than the `budget`.
     """
 
-    def __init__(self, file: Path, member: str | None = None, budget: Budget = BUDGET) -> None:
+    def __init__(
+        self,
+        file: Path,
+        member: str | None = None,
+        budget: Budget = BUDGET,
+        archive: zipfile.ZipFile | None = None,
+    ) -> None:
         self.file = file
-        self._member = member
-        with self._translated(), self._opened() as stream:
+        self.member = member
+        self._info: zipfile.ZipInfo | None = None
+        with self._translated(), self._opened(archive) as stream:
             self.shape, self._fortran, stored, told = read_npy_header(stream)
             self._start = stream.tell()
             self.why = _reason(stored, told)
@@ -73,15 +82,20 @@ class NpyRows:
             return np.frombuffer(stream.read(self._stored.itemsize), self._stored, 1).item()
 
     @contextlib.contextmanager
-    def reading(self, start: int) -> Iterator[Callable[[int], np.ndarray]]:
-        """A function that gives the next n rows ``[n, ...]``, from row `start` on; until the block ends."""
+    def reading(self, start: int, archive: zipfile.ZipFile | None = None) -> Iterator[Callable[[int], np.ndarray]]:
+        """A function that gives the next n rows ``[n, ...]``, from row `start` on; until the block ends.
+
+        Args:
+            start: a row's number.
+            archive: the file, where somebody has it open, and keeps it so.
+        """
         if self._fortran and len(self.shape) > 1:
             yield self._whole(start)
             return
         row_bytes = self.row_bytes
         with self._translated():
             opened = contextlib.ExitStack()
-            stream = opened.enter_context(self._opened())
+            stream = opened.enter_context(self._opened(archive))
             stream.seek(self._start + start * row_bytes)
 
         def read(count: int) -> np.ndarray:
@@ -123,11 +137,10 @@ class NpyRows:
         size = int(np.prod(self.shape, dtype=object)) * self._stored.itemsize
         if self._stored.hasobject:
             return
-        if self._member is None:
+        info = self._info
+        if info is None:
             held = self.file.stat().st_size - self._start
         else:
-            with zipfile.ZipFile(self.file) as archive:
-                info = archive.getinfo(self._member)
             held = info.file_size - self._start
             if info.file_size > info.compress_size * _MOST_COMPRESSION + _SLACK:
                 raise SourceFormatError(f"{self._name}: claims {info.file_size:,} bytes of {info.compress_size:,}")
@@ -136,16 +149,18 @@ class NpyRows:
 
     @property
     def _name(self) -> str:
-        return str(self.file) if self._member is None else f"{self.file}: {self._member}"
+        return str(self.file) if self.member is None else f"{self.file}: {self.member}"
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[IO[bytes]]:
-        if self._member is None:
+    def _opened(self, archive: zipfile.ZipFile | None = None) -> Iterator[IO[bytes]]:
+        if self.member is None:
             with open(self.file, "rb") as stream:
                 yield stream
             return
-        with zipfile.ZipFile(self.file) as archive, archive.open(self._member) as member:
-            yield member
+        with contextlib.ExitStack() as opened:
+            archive = archive or opened.enter_context(zipfile.ZipFile(self.file))
+            self._info = archive.getinfo(self.member)
+            yield opened.enter_context(archive.open(self._info))
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,26 @@ def members_of(file: Path) -> dict[str, str]:
         SourceNotFound, SourceFormatError: there is no such file, or it is no archive of arrays.
         SourceError: it can't be opened.
     """
+    with _archive(file) as archive:
+        return _members(archive, file)
+
+
+@contextlib.contextmanager
+def _archive(file: Path) -> Iterator[zipfile.ZipFile]:
     try:
-        with zipfile.ZipFile(file) as archive:
-            names = [name for name in archive.namelist() if name.endswith(_SUFFIX)]
+        archive = zipfile.ZipFile(file)
     except FileNotFoundError as cause:
         raise SourceNotFound(f"{file}: no such file") from cause
     except PermissionError as cause:
         raise SourceError(f"{file}: can't be opened: {cause.strerror or cause}") from cause
     except (zipfile.BadZipFile, zlib.error, OSError, ValueError, NotImplementedError) as cause:
         raise SourceFormatError(f"{file}: no readable .npz file ({cause})") from cause
+    with archive:
+        yield archive
+
+
+def _members(archive: zipfile.ZipFile, file: Path) -> dict[str, str]:
+    names = [name for name in archive.namelist() if name.endswith(_SUFFIX)]
     if not names:
         raise SourceFormatError(f"{file}: a zip archive without numpy arrays")
     return {name[: -len(_SUFFIX)]: name for name in names}
@@ -49,7 +60,8 @@ def open_npz(file: Path, budget: Budget = BUDGET) -> dict[str, NpyRows]:
         SourceNotFound, SourceFormatError, SourceError: as from :func:`members_of`; an array is cut short.
         LimitExceeded: a row of one takes more than the `budget`.
     """
-    return {name: NpyRows(file, member, budget) for name, member in members_of(file).items()}
+    with _archive(file) as archive:
+        return {name: NpyRows(file, member, budget, archive) for name, member in _members(archive, file).items()}
 
 
 class ForwardRows:
@@ -62,10 +74,18 @@ class ForwardRows:
 
     def __init__(self, arrays: nest.Nest, start: int = 0) -> None:
         self._opened = contextlib.ExitStack()
+        self._archives: dict[Path, zipfile.ZipFile] = {}
         self._at = start
-        self._readers = nest.map_structure(
-            lambda array: None if array is None else self._opened.enter_context(array.reading(start)), arrays
-        )
+        self._readers = nest.map_structure(lambda array: None if array is None else self._reader(array), arrays)
+
+    def _reader(self, array: NpyRows) -> Callable[[int], np.ndarray]:
+        """Members of one file share it: whoever opens an archive reads the names of all its members."""
+        archive = None
+        if array.member is not None:
+            archive = self._archives.get(array.file)
+            if archive is None:
+                archive = self._archives[array.file] = self._opened.enter_context(_archive(array.file))
+        return self._opened.enter_context(array.reading(self._at, archive))
 
     def read(self, stop: int) -> Any:
         """The rows from where the last call ended up to (not with) ``stop``, as a nest of columns ``[n, ...]``.

@@ -9,6 +9,7 @@ Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import struct
 from typing import IO, NamedTuple
@@ -58,6 +59,11 @@ def read_npy_header(stream: IO[bytes]) -> NpyHeader:
     if size > _MOST:
         raise ValueError(f"a header of {size} bytes")
     text = _exactly(stream, size).decode("latin-1" if start[6] < 3 else "utf-8")
+    return _parsed(text)
+
+
+@functools.lru_cache(256)  # of thousands of files, most are alike
+def _parsed(text: str) -> NpyHeader:
     return _checked(_literal(text))
 
 
