@@ -40,9 +40,9 @@ __all__ = ["command", "print_report"]
     "--check-counts/--no-check-counts",
     default=True,
     show_default=True,
-    help="Fail when the table's own count disagrees, as it does when others fill the table too.",
+    help="Fail when the table's own counts say that items are missing; others may write to it meanwhile.",
 )
-@click.option("--allow-eviction", is_flag=True, help="Push more items than the table holds.")
+@click.option("--allow-eviction", is_flag=True, help="Push more items than the table has room for.")
 @invalid_option
 @nonfinite_flag
 @json_flag

@@ -55,7 +55,7 @@ _PATTERN = (
 
 _TABLE = (
     click.option("--table", default="replay", show_default=True, metavar="NAME", help="The table's name."),
-    click.option("--max-size", type=int, help="Items it holds at most.  [default: as many as the data give]"),
+    click.option("--max-size", type=int, help="Items it holds at most.  [default: twice the data's, at least 1000000]"),
     click.option(
         "--sampler",
         type=click.Choice(_SELECTORS),

@@ -31,7 +31,11 @@ __all__ = ["command"]
 @table_options
 @pattern_options
 @click.option("--port", type=int, help="Port to listen on, on every network interface.  [default: any free port]")
-@click.option("--checkpoint", metavar="DIR", help="Load Reverb's latest checkpoint in DIR first, and write one.")
+@click.option(
+    "--checkpoint",
+    metavar="DIR",
+    help="Load Reverb's latest checkpoint in DIR first, and write one.",
+)
 @invalid_option
 @nonfinite_flag
 @json_flag

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import sys
 import types
@@ -13,10 +14,12 @@ from typing import Any
 from rlds2buf.core import shown
 from rlds2buf.errors import tell, told
 from rlds2buf.formats.reverb.checkpoint_sink import ReverbCheckpointSink
+from rlds2buf.formats.reverb.item_count import count_items, known_count
 from rlds2buf.formats.reverb.patterns.make import make_pattern
 from rlds2buf.formats.reverb.patterns.priorities import Priority
 from rlds2buf.formats.reverb.protocol.insert_stream import ServerRestarted
-from rlds2buf.formats.reverb.table_sink import ReverbTableSink, ServerCount
+from rlds2buf.formats.reverb.table_count import ServerCount
+from rlds2buf.formats.reverb.table_sink import ReverbTableSink
 from rlds2buf.formats.reverb.table_spec import TableSpec
 from rlds2buf.io.source import Source
 from rlds2buf.pipeline.conversion import ConvertReport, convert
@@ -150,8 +153,11 @@ def push(
         policy_info: the extra step field that becomes a trajectory's ``policy_info``.
         extras: the extra step fields that transitions carry.
         chunk_length: steps per chunk; None: 16 small steps, fewer where steps are large.
-        allow_eviction: push more items than the table holds.
-        check_counts: raise when the server's counts don't agree with ours afterwards.
+        allow_eviction: push more items than the table has room for; without it such a push is refused before
+            anything is sent, and one that others leave no room ends before it evicts anything.
+        check_counts: raise when the server's counts contradict ours afterwards.  Others may write to the table
+            meanwhile; what can't be checked then is said in the report
+            (:class:`~rlds2buf.formats.reverb.table_count.ServerCount`).
         on_invalid, final_transition, allow_nonfinite, progress: as in :func:`rlds2buf.convert`.
         options: for :func:`rlds2buf.open_source`, if `source` is not a Source.
 
@@ -204,10 +210,11 @@ def push(
             source = stack.enter_context(open_source(source, **options))
         elif options:
             raise ValueError(f"{', '.join(options)}: for a path, not for an opened source")
-        if final_transition == "drop" and source.num_steps is not None and source.num_episodes is not None:
-            sink.expect(source.num_episodes, items.count(source.num_steps, source.num_episodes))
+        if final_transition == "drop":
+            sink.expect(source.num_episodes, known_count(source, items))
+        sink.look_ahead(functools.partial(count_items, source, items), functools.partial(convert, source, **how))
         report = _run(source, sink, how, progress)
-    if check_counts and not report.agrees:
+    if check_counts and sink.disagreements:
         wrong = sink.disagreements[-1]
         wrong.report = report
         raise wrong

@@ -17,41 +17,54 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.core.spec import FieldSpec
 from rlds2buf.errors import MissingDependency
+from rlds2buf.formats.reverb.item_count import count_items
 from rlds2buf.formats.reverb.patterns.base import Pattern
+from rlds2buf.formats.reverb.patterns.make import take_pattern
 from rlds2buf.formats.reverb.patterns.trajectories import TrajectoryPattern
-from rlds2buf.formats.reverb.table_spec import TableSpec
+from rlds2buf.formats.reverb.table_spec import TableSpec, take_table
 from rlds2buf.io.source import Source
 from rlds2buf.pipeline.opening import open_source
 from rlds2buf.reverb.push import push
 
-__all__ = ["count_items", "load", "make_table", "replay_buffer", "trajectory_spec"]
+__all__ = ["built", "count_items", "load", "make_table", "replay_buffer", "trajectory_spec"]
 
 
-def make_table(source: Any, table: TableSpec | str = "replay", pattern: Pattern | None = None) -> Any:
-    """A ``reverb.Table`` shaped by a dataset: its signature, and room for every item.
+def make_table(
+    source: Any, table: TableSpec | str = "replay", pattern: Pattern | str = "trajectory", **options: Any
+) -> Any:
+    """A ``reverb.Table`` shaped by a dataset: its signature, and room for every item and as many more.
 
     Args:
         source: a Source, or whatever :func:`rlds2buf.open_source` takes.
-        table: its settings, or just its name; a `max_size` of None makes room for the whole dataset.
-        pattern: what items it will hold; TF-Agents' trajectories unless told otherwise.
+        table: its settings, or just its name; a `max_size` of None makes room for the whole dataset and more
+            (:meth:`~rlds2buf.formats.reverb.table_spec.TableSpec.size_for`).
+        pattern: what items it will hold: ``"trajectory"``, ``"transition"``, ``"episode"``, or a Pattern.
+        options: of the table, where `table` is a name (``sampler``, ``remover``, ``samples_per_insert``, ...), and
+            of the pattern, where that is a name (``sequence_length``, ``pad``, ``n_step``, ...).
 
     Raises:
         MissingDependency: dm-reverb is not installed.
         SourceError: the source can't be read.
-        ValueError: the data lack a field that the items need.
+        ValueError: an unknown option, or the data lack a field that the items need.
     """
-    settings = TableSpec(table) if isinstance(table, str) else table
-    pattern = TrajectoryPattern() if pattern is None else pattern
-    reverb = load("reverb", "server")
+    settings, shape = take_table(table, options), take_pattern(pattern, options)
+    if options:
+        raise ValueError(f"{', '.join(options)}: no option of a table or of its items")
     with _opened(source) as opened:
-        signature = _tensor_specs(pattern.table_signature(opened.spec), pattern.type_name)
-        max_size = max(1, count_items(opened, pattern)) if settings.max_size is None else settings.max_size
+        return built(opened, settings, shape)
+
+
+def built(source: Source, settings: TableSpec, pattern: Pattern) -> Any:
+    """The ``reverb.Table`` of those settings for those items of a dataset: the one place where it is made."""
+    reverb = load("reverb", "server")
+    signature = _tensor_specs(pattern.table_signature(source.spec), pattern.type_name)
+    items = 0 if settings.max_size is not None else count_items(source, pattern)
     samples_per_insert, min_diff, max_diff, min_size = settings.limiter
     return reverb.Table(
         name=settings.name,
         sampler=_selector(reverb, settings.sampler, settings),
         remover=_selector(reverb, settings.remover, settings),
-        max_size=max_size,
+        max_size=settings.size_for(items),
         max_times_sampled=settings.max_times_sampled,
         rate_limiter=reverb.rate_limiters.RateLimiter(samples_per_insert, min_size, min_diff, max_diff),
         signature=signature,
@@ -82,6 +95,7 @@ def replay_buffer(
     source: Any,
     table: TableSpec | str = "replay",
     *,
+    pattern: str = "trajectory",
     sequence_length: int = 2,
     stride: int = 1,
     server_address: str | None = None,
@@ -92,50 +106,42 @@ def replay_buffer(
     Args:
         source: a Source, or whatever :func:`rlds2buf.open_source` takes.
         table: the table's settings, or just its name.
+        pattern: ``"trajectory"``; or ``"episode"``: the buffer's `sequence_length` is None then, since the items
+            are as long as their episodes, so sample them with ``as_dataset(sample_batch_size=None, num_steps=None)``
+            or cut them with `num_steps`.
         sequence_length, stride: of the trajectories.
         server_address: ``host:port`` of a server that has the table; None starts one in this process
             (``buffer.local_server``; stop it when done).
-        options: for :func:`rlds2buf.push`, which fills the table.
+        options: for :func:`rlds2buf.push`, which fills the table (``pad``, ``tile``, ``cross_episodes``,
+            ``policy_info``, ``priority``, ...); and the table's settings (``sampler``, ``max_size``, ...), where
+            `table` is a name and the server is started here.
 
     Raises:
         MissingDependency: TF-Agents is not installed.
+        ValueError: an unknown option, or items that are no trajectories.
         Further, what :func:`rlds2buf.push` raises.
     """
     buffers = load("tf_agents.replay_buffers.reverb_replay_buffer", "tf-agents")
-    settings = TableSpec(table) if isinstance(table, str) else table
-    pattern = TrajectoryPattern(sequence_length, stride)
-    with _opened(source) as opened:
+    how: dict[str, Any] = {"sequence_length": sequence_length, "stride": stride, **options}
+    settings, shape = take_table(table, how), take_pattern(pattern, dict(how))
+    if shape.type_name != "Trajectory":
+        raise ValueError(f"a ReverbReplayBuffer samples steps, and pattern={pattern!r} gives items of another kind")
+    if server_address is not None and len(how) < len(options) + 2:
+        raise ValueError("the table of a running server has its settings already; give its name alone")
+    with _opened(source) as opened, contextlib.ExitStack() as guard:
         spec = trajectory_spec(opened, policy_info=options.get("policy_info"))
-        server = None
+        where: dict[str, Any] = {"server_address": server_address}
         address = server_address
         if address is None:
-            reverb = load("reverb", "server")
-            server = reverb.Server([make_table(opened, settings, pattern)])
-            address = f"localhost:{server.port}"
-        try:
-            push(opened, address, settings.name, sequence_length=sequence_length, stride=stride, **options)
-            where = {"server_address": address} if server is None else {"local_server": server}
-            return buffers.ReverbReplayBuffer(spec, table_name=settings.name, sequence_length=sequence_length, **where)
-        except BaseException:
-            if server is not None:
-                server.stop()
-            raise
-
-
-def count_items(source: Source, pattern: Pattern) -> int:
-    """How many items a dataset becomes; reads it through where its counts don't tell.
-
-    Raises:
-        SourceError: the source can't be read.
-    """
-    if source.num_steps is not None and source.num_episodes is not None:
-        known = pattern.count(source.num_steps, source.num_episodes)
-        if known is not None:
-            return known
-    pattern.reset()
-    total = sum(len(pattern.lay(batch).numbers) for batch in source.batches())
-    pattern.reset()
-    return total
+            server = load("reverb", "server").Server([built(opened, settings, shape)])
+            guard.callback(server.stop)
+            address, where = f"localhost:{server.port}", {"local_server": server}
+            how.setdefault("allow_eviction", settings.max_size is not None)
+        push(opened, address, settings.name, pattern=pattern, **how)
+        steps = sequence_length if pattern == "trajectory" else None
+        buffer = buffers.ReverbReplayBuffer(spec, table_name=settings.name, sequence_length=steps, **where)
+        guard.pop_all()
+        return buffer
 
 
 def _opened(source: Any) -> contextlib.AbstractContextManager[Source]:

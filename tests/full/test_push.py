@@ -7,13 +7,17 @@ import json
 import socket
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 
 import rlds2buf
-from rlds2buf import CountsDisagree, Episode, ServerUnavailable, SignatureMismatch, SinkError, WriteTimeout, push
+from rlds2buf import Episode, ServerUnavailable, SignatureMismatch, SinkError, WriteTimeout, push
+from rlds2buf.formats.memory.source import MemorySource
+from rlds2buf.formats.reverb import table_room
 from rlds2buf.formats.reverb.patterns.make import make_pattern
+from rlds2buf.io.blocks import blocks_of
 from tests.full.pushed import contents, episode, episodes, expected, items_in_order, trajectory_signature
 from tests.full.quiet import reverb
 from tests.full.servers import ServerProcess
@@ -36,6 +40,7 @@ def servers():
         {"name": "dict_typed", "signature": dict_typed, **ONCE},
         {"name": "fixed", "signature": fixed},
         {"name": "blocked", "limiter": ["Queue", 7]},
+        {"name": "queue", "max_size": 7, "limiter": ["Queue", 7], **ONCE},
     ]
     with ServerProcess(tables, [{"name": "plain"}], [{"name": "plain"}]) as process:
         yield process
@@ -208,13 +213,139 @@ def test_a_table_that_proves_too_small(server):
     assert caught.value.report.acknowledged == 6 == size(server, "small")
 
 
-def test_a_table_too_full_is_noted_and_counted(server):
+@pytest.mark.parametrize("how", [{}, {"final_transition": "keep"}, {"sequence_length": 3}], ids=str)
+def test_a_table_too_full_is_left_as_it_is(server, how):
     push(episodes(9), server.address, "small")
-    with pytest.raises(CountsDisagree, match=r"counts do not agree.* so 5 have left it") as caught:
-        push([episode(5, 8)], server.address, "small")
-    assert any("room for 2 more" in note for note in caught.value.report.notes)
-    assert caught.value.report.agrees is False and caught.value.items - caught.value.inserted == 0
-    assert push([episode(5, 8)], server.address, "small", check_counts=False).items == 7
+    with pytest.raises(
+        SinkError, match=r"room for 2 more items .it holds 8 of at most 10., and this push has [678]"
+    ) as caught:
+        push([episode(5, 8)], server.address, "small", **how)
+    assert caught.value.report.acknowledged == 0 and caught.value.report.agrees is False
+    assert size(server, "small") == 8 and push(episodes(9), server.address, "small").already_there == 8
+    report = push([episode(5, 8)], server.address, "small", allow_eviction=True)
+    assert report.agrees and report.servers[0].removed == 5
+    assert "remover has dropped 5 items" in report.notes[-1]
+
+
+def test_in_a_full_table_only_what_is_there_already_is_pushed_again(server, tmp_path):
+    journal = tmp_path / "journal"
+    push([episode(7, 5)], server.address, "small")
+    push(episodes(7), server.address, "small", resume=journal)
+    assert size(server, "small") == 10
+    for again in (episodes(7), [episode(7, 5)]):
+        report = push(again, server.address, "small")
+        assert report.already_there == report.items and report.agrees
+    assert push(episodes(7), server.address, "small", resume=journal).acknowledged == 0
+    for other in (episodes(8), [episode(7, 6)], [episode(3, 4)]):
+        with pytest.raises(SinkError, match=r"room for 0 more items .* nothing was sent"):
+            push(other, server.address, "small")
+
+
+class Meanwhile(MemorySource):
+    """Calls `between` before it hands out episode number `at`, the first time after it was told to."""
+
+    def __init__(self, given: list[Episode], at: int, between: Any) -> None:
+        super().__init__(given)
+        self._at, self._between = at, between
+
+    def fingerprint(self) -> str:
+        return "the same"
+
+    def read_batches(self, start: int = 0, stop: int | None = None, **size: int) -> Any:
+        return blocks_of(self._told(start, stop), 1, 1)
+
+    def _told(self, start: int, stop: int | None) -> Any:
+        for item in MemorySource(list(self._episodes)).read(start, stop):
+            if item.index == self._at and self._between is not None:
+                between, self._between = self._between, None
+                between()
+            yield item
+
+
+def test_what_others_insert_meanwhile_is_not_held_against_a_push(server):
+    def others() -> None:
+        actor = reverb.Client(server.address)
+        for number in range(40):
+            actor.insert([np.zeros(number % 5 + 1)], {"plain": 1.0})
+
+    report = push(Meanwhile(episodes(9, 8), 1, others), server.address, "plain")
+    (count,) = report.servers
+    assert report.agrees and (count.others, count.new, count.removed, count.unchecked) == (40, None, 0, 0)
+    assert size(server) == 15 + 40 and report.already_there == 0
+    assert "at least 40 items meanwhile; nothing has left the table, so all 15" in report.notes[-1]
+    assert report.to_json()["servers"][0]["new"] is None
+
+
+def test_two_pushers_and_an_actor_at_once(server):
+    stop = threading.Event()
+    sent = []
+
+    def act() -> None:
+        client = reverb.Client(server.address)
+        with client.trajectory_writer(num_keep_alive_refs=2) as writer:
+            while not stop.is_set() or len(sent) < 10:
+                writer.append([np.full(3, len(sent), np.float32)])
+                writer.create_item("plain", 1.0, {"x": writer.history[0][-1:]})
+                sent.append(1)
+                if len(sent) % 50 == 0:
+                    writer.flush()
+
+    actor = threading.Thread(target=act, daemon=True)
+    actor.start()
+    sets = [[episode(base + number, 40) for number in range(30)] for base in (0, 100)]
+    reports: list[Any] = []
+    pushers = [
+        threading.Thread(target=lambda given=given: reports.append(push(given, server.address, "plain")))
+        for given in sets
+    ]
+    for pusher in pushers:
+        pusher.start()
+    for pusher in pushers:
+        pusher.join(timeout=60)
+    stop.set()
+    actor.join(timeout=60)
+    assert not actor.is_alive() and [report.agrees for report in reports] == [True, True]
+    assert size(server) == 2 * 30 * 39 + len(sent)
+
+
+def test_others_who_take_the_room_meanwhile_lose_nothing(server, monkeypatch):
+    monkeypatch.setattr(table_room, "ASK_SECONDS", 0.0)
+
+    def others() -> None:
+        for number in range(6):
+            reverb.Client(server.address).insert([np.full(1, number)], {"small": 1.0})
+
+    with pytest.raises(SinkError, match=r"is full: it holds 10 of at most 10 items. 4 of this push .* removed nothing"):
+        push(Meanwhile(episodes(3, 3, 3, 3, 3), 2, others), server.address, "small")
+    info = reverb.Client(server.address).server_info()["small"]
+    assert info.current_size == info.rate_limiter_info.insert_stats.completed == 10
+
+
+def test_what_has_left_beside_others_can_not_be_checked(server, monkeypatch):
+    monkeypatch.setattr(table_room, "ASK_SECONDS", 1e9)
+
+    def others() -> None:
+        for number in range(9):
+            reverb.Client(server.address).insert([np.full(1, number)], {"small": 1.0})
+
+    report = push(Meanwhile(episodes(3, 3), 1, others), server.address, "small")
+    (count,) = report.servers
+    assert (count.agrees, count.others, count.removed, count.unchecked) == (None, 9, 3, 3)
+    assert report.agrees is False and "up to 3 may be gone; that could not be checked" in report.notes[-1]
+
+
+def test_a_queue_evicts_nothing_so_any_number_goes_through(server):
+    read = []
+
+    def reader() -> None:
+        for sample in reverb.Client(server.address).sample("queue", num_samples=49, emit_timesteps=False):
+            read.append(sample.info.item.key if hasattr(sample.info, "item") else sample.info.key)
+
+    thread = threading.Thread(target=reader, daemon=True)
+    thread.start()
+    report = push(episodes(50), server.address, "queue", timeout=10)
+    thread.join(timeout=60)
+    assert not thread.is_alive() and report.items == report.acknowledged == 49 == len(set(read))
 
 
 def test_a_rate_limiter_that_lets_nothing_in(server):

@@ -213,7 +213,7 @@ class TestServe:
         client = reverb.Client(found["address"])
         info = client.server_info()["cart"]
         items = found["push"]["items"]
-        assert info.current_size == info.max_size == items and info.sampler_options.fifo
+        assert (info.current_size, info.max_size) == (items, 1_000_000) and info.sampler_options.fifo
         assert found["push"]["columns"]["action"].startswith("float32[2")
         sample = next(iter(client.sample("cart", emit_timesteps=False)))
         assert sample.data[0].tolist() == [0, 1]

@@ -67,7 +67,7 @@ def test_a_stock_server_loads_every_item(loaded, tmp_path, arguments, nested):
     assert convert(given, sink).items == len(want)
     client = loaded(tmp_path / "seed")
     info = client.server_info()["replay"]
-    assert (info.current_size, info.max_size, info.num_episodes) == (len(want), len(want), 3 - (len(want) == 47))
+    assert (info.current_size, info.max_size, info.num_episodes) == (len(want), 1_000_000, 3 - (len(want) == 47))
     got = items_in_order(client.server_address, "replay", len(want))
     assert [contents([item]) for item in got] == [contents([item]) for item in want]
 

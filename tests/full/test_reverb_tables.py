@@ -11,7 +11,7 @@ from rlds2buf import Episode, open_source
 from rlds2buf.formats.reverb.patterns.make import make_pattern
 from rlds2buf.formats.reverb.table_spec import TableSpec
 from rlds2buf.reverb import tf_tables as reverb_tables
-from tests.full.pushed import episodes
+from tests.full.pushed import episodes, expected
 from tests.full.quiet import reverb, tensor_spec, tf, tf_agents_rlds_to_reverb
 from tests.full.rlds_data import NAMES, columns, dataset, mended, step_lists
 
@@ -31,7 +31,14 @@ def test_the_table_takes_what_tf_agents_compares():
     assert table.info.signature == tensor_spec.add_outer_dim(
         tf_agents_rlds_to_reverb.create_trajectory_data_spec(dataset(given))
     )
-    assert (table.info.max_size, table.info.max_times_sampled) == (4, 0)
+    assert (table.info.max_size, table.info.max_times_sampled) == (1_000_000, 0)
+
+
+def test_a_table_of_its_own_size_has_room():
+    assert reverb_tables.make_table(episodes(9), max_size=5, sampler="fifo").info.max_size == 5
+    assert [TableSpec("t").size_for(count) for count in (0, 400_000, 600_000)] == [1_000_000, 1_000_000, 1_200_000]
+    with pytest.raises(ValueError, match="colour: no option"):
+        reverb_tables.make_table(episodes(9), colour="red")
 
 
 def test_the_table_has_the_settings_asked_for():
@@ -91,6 +98,37 @@ def test_a_replay_buffer_in_one_call():
     for one, _ in itertools.islice(other.as_dataset(sample_batch_size=4, num_steps=3), 2):
         assert tf.nest.map_structure(lambda leaf: leaf.shape[:2], one).reward == (4, 3)
     buffer.local_server.stop()
+
+
+@pytest.mark.parametrize(
+    ("how", "items"),
+    [
+        (dict(sequence_length=8, pad=True, tile=True), 30 + 5),
+        (dict(sequence_length=4, cross_episodes=True), 35 - 3),
+        (dict(sequence_length=2, policy_info="weight"), 29 + 4),
+        (dict(sequence_length=3, terminal_discount="boundary", stride=2), 14 + 2),
+        (dict(pattern="episode"), 2),
+    ],
+    ids=str,
+)
+def test_a_replay_buffer_takes_every_option_of_its_items(how, items):
+    given = episodes(30, 5, terminal=True)
+    buffer = reverb_tables.replay_buffer(given, sampler="fifo", **how)
+    assert buffer.num_frames() == items and buffer.capacity == 1_000_000
+    assert buffer.get_table_info().sampler_options.fifo
+    data, _ = next(iter(buffer.as_dataset(num_steps=None if how.get("pattern") else how["sequence_length"])))
+    shape = make_pattern(**{"kind" if name == "pattern" else name: value for name, value in how.items()})
+    first = next(iter(expected(shape, given)))
+    for got, want in zip(tf.nest.flatten(data), first, strict=True):
+        np.testing.assert_array_equal(got.numpy(), want)
+    buffer.local_server.stop()
+
+
+def test_what_a_replay_buffer_does_not_take():
+    with pytest.raises(ValueError, match="pattern='transition' gives items of another kind"):
+        reverb_tables.replay_buffer(episodes(9), pattern="transition")
+    with pytest.raises(ValueError, match="has its settings already"):
+        reverb_tables.replay_buffer(episodes(9), sampler="fifo", server_address="localhost:1")
 
 
 def test_what_can_not_be_pushed_stops_the_server():

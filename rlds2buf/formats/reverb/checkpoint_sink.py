@@ -20,15 +20,16 @@ from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SinkError
 from rlds2buf.files.local_path import refuse_address
 from rlds2buf.files.partial import PartialFolder
+from rlds2buf.formats.reverb.checkpoint_origin import Origin
 from rlds2buf.formats.reverb.item_keys import KeyMaker
 from rlds2buf.formats.reverb.patterns.base import Pattern, check_batch
-from rlds2buf.formats.reverb.patterns.make import PATTERN_OPTIONS, make_pattern
+from rlds2buf.formats.reverb.patterns.make import make_pattern, take_pattern
 from rlds2buf.formats.reverb.patterns.priorities import Priority, check_priority, priorities_of
 from rlds2buf.formats.reverb.protocol.insert_stream import Request
 from rlds2buf.formats.reverb.protocol.item_encoder import ItemEncoder, split_items
 from rlds2buf.formats.reverb.protocol.signature import encode_signature
 from rlds2buf.formats.reverb.request_builder import RequestBuilder, chunk_length_for
-from rlds2buf.formats.reverb.table_spec import TableSpec
+from rlds2buf.formats.reverb.table_spec import TableSpec, take_table
 from rlds2buf.io.sink import Sink
 
 __all__ = ["FILES", "ReverbCheckpointSink"]
@@ -39,31 +40,20 @@ FILES: Final = ("tables.tfrecord", "items.tfrecord", "chunks.tfrecord")
 _BUFFER: Final = 1 << 20
 
 
-def _table(given: TableSpec | str, options: dict[str, Any]) -> TableSpec:
-    if isinstance(given, TableSpec):
-        return given
-    if not isinstance(given, str):
-        raise TypeError(f"table must be a name or a TableSpec, got {given!r}")
-    names = [field.name for field in dataclasses.fields(TableSpec) if field.name in options]
-    return TableSpec(given, **{name: options.pop(name) for name in names})
-
-
-def _pattern(given: Pattern | str, options: dict[str, Any]) -> Pattern:
-    if isinstance(given, Pattern):
-        return given
-    return make_pattern(given, **{name: options.pop(name) for name in PATTERN_OPTIONS if name in options})
-
-
 class ReverbCheckpointSink(Sink):
     """Writes ``PATH/TIME/{tables,items,chunks}.tfrecord`` and ``DONE``, as a Reverb server does.
 
+    A ``rlds2buf.json`` beside them says whose items they are.
+
     A server with ``checkpointer=DefaultCheckpointer(PATH)`` and a table of that name starts with the
-    items; the table takes its settings from the checkpoint.  Until `commit` everything lies in
+    items; the table takes its settings from the checkpoint, its size too, whatever that server's own Table says.
+    Until `commit` everything lies in
     ``.NAME.partial`` beside the target.
 
     Args:
         path: the checkpointer's folder; unless it is to be replaced, it must not be there, or hold nothing.
-        table: the table's name; or its settings, whose `max_size` None stands for as many items as are written.
+        table: the table's name; or its settings, whose `max_size` None leaves room beside what is written
+            (:meth:`~rlds2buf.formats.reverb.table_spec.TableSpec.size_for`).
         pattern: what items an episode becomes: ``"trajectory"``, ``"transition"`` or ``"episode"``; or a Pattern.
         priority: of the items: a number; the name of a step field (``"extras/priority"``), read at each item's
             first row; or a function of all items of an episode that gives one number each.
@@ -96,8 +86,8 @@ class ReverbCheckpointSink(Sink):
         refuse_address(path)
         self.name = os.fspath(path)
         check_types(ReverbCheckpointSink, {"chunk_length": chunk_length, **options})
-        self.table = _table(table, options)
-        self.pattern = _pattern(pattern, options)
+        self.table = take_table(table, options)
+        self.pattern = take_pattern(pattern, options)
         if options:
             raise ValueError(f"{', '.join(options)}: no option of a table or of its items")
         check_priority(priority, self.pattern)
@@ -113,6 +103,7 @@ class ReverbCheckpointSink(Sink):
         self._signature: Any = None
         self._spec = StepSpec()
         self._keys: KeyMaker | None = None
+        self._origin = Origin("", "", self.table.name, self.pattern.text, 0)
         self._written = self._items = self._clock = 0
 
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
@@ -134,6 +125,9 @@ class ReverbCheckpointSink(Sink):
             self._chunk_length = chunk_length_for(spec, self.pattern.chunk_steps)
         # The keys of a push, so that pushing the same data on top of the checkpoint changes nothing.
         self._keys = KeyMaker(provenance, self.table.name, self.pattern.text, self._chunk_length)
+        self._origin = Origin.of(
+            str(provenance["source"]), str(provenance["fingerprint"]), self.table.name, self.pattern.text
+        )
         self._written = self._items = 0
         self._clock = time.time_ns()
         self._part = PartialFolder(
@@ -205,12 +199,18 @@ class ReverbCheckpointSink(Sink):
         try:
             for file in self._files:
                 file.close()
-            done = tables.path.parent / "DONE"
-            done.touch()
+            folder = tables.path.parent
+            dataclasses.replace(self._origin, items=self._items).write(folder)
+            (folder / "DONE").touch()
         except OSError as cause:
             raise SinkError(f"{self.name}: {cause.strerror}") from cause
         self._part.publish()
         self._files, self._builder = [], None
+        self.notes = [
+            f"table {self.table.name!r}: {self._items:,} of at most {self.table.size_for(self._items):,} items "
+            f"(remover {self.table.remover}); a server that loads them takes the table's settings from here, its size "
+            "too"
+        ]
 
     def abort(self) -> None:
         """Remove the part folder."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import logging
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,48 +16,26 @@ from rlds2buf.core import nest
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import CountsDisagree, SignatureMismatch, SinkError
-from rlds2buf.formats.reverb.item_keys import KeyMaker
+from rlds2buf.formats.reverb.item_keys import EpisodeKeys, KeyMaker
 from rlds2buf.formats.reverb.patterns.base import Laid, Pattern, check_batch
 from rlds2buf.formats.reverb.patterns.priorities import Priority, check_priority, priorities_of
 from rlds2buf.formats.reverb.protocol.connection import TableState, address_of
 from rlds2buf.formats.reverb.protocol.insert_stream import InsertStream
 from rlds2buf.formats.reverb.protocol.item_encoder import Column, ItemEncoder
 from rlds2buf.formats.reverb.protocol.signature import differences, flatten_signature, flatten_spec
-from rlds2buf.formats.reverb.push_journal import Journal
+from rlds2buf.formats.reverb.push_journal import Journal, ServerRecord
+from rlds2buf.formats.reverb.rehearsal import Rehearsal, items_there
 from rlds2buf.formats.reverb.request_builder import RequestBuilder, chunk_length_for
+from rlds2buf.formats.reverb.table_count import ServerCount
+from rlds2buf.formats.reverb.table_room import RoomLeft
 from rlds2buf.io.sink import Sink
 
 __all__ = ["ReverbTableSink", "ServerCount"]
 
 ABORT_SECONDS = 2.0
+DRAW_SECONDS = 2.0
 
 _LOG = logging.getLogger("rlds2buf")
-
-
-@dataclasses.dataclass
-class ServerCount:
-    """One server's table before and after, and whether that agrees with what was pushed.
-
-    Attributes:
-        address: ``host:port``.
-        size_before, size_after: items in the table.
-        items: of this push (earlier runs of its journal included) that belong to this server.
-        acknowledged: of those, sent and acknowledged in this run.
-        new: items that the server says were inserted; None if it was never asked.
-        already_there: ``items - new``: sent, and only updated.
-        removed: items that have left the table since the push began.
-        agrees: every item is in the table once, by the server's own counts; None while unknown.
-    """
-
-    address: str
-    size_before: int = 0
-    size_after: int = 0
-    items: int = 0
-    acknowledged: int = 0
-    new: int | None = None
-    already_there: int = 0
-    removed: int = 0
-    agrees: bool | None = None
 
 
 @dataclasses.dataclass
@@ -67,9 +46,9 @@ class _Server:
     stream: InsertStream
     builder: RequestBuilder | None = None
     items: int = 0  # acknowledged in earlier runs, or sent in this one
-    max_size: int = 0
+    sent: int = 0  # of them, in this one
     order: list[int] | None = None  # of the tensors, where it is not the pattern's own
-    forgets: bool = False  # the table removes items by itself, after max_times_sampled samples
+    room: RoomLeft | None = None  # None where the table may evict, or never does
 
 
 class ReverbTableSink(Sink):
@@ -89,7 +68,7 @@ class ReverbTableSink(Sink):
         chunk_length: steps per chunk; None chooses by the size of a step.
         journal: path of the file that records what is acknowledged; None keeps none.
         timeout: seconds without progress after which a write is given up.
-        allow_eviction: push more items than the table holds, so that its remover drops some.
+        allow_eviction: push more items than the table has room for, so that its remover drops some.
 
     Attributes:
         columns: the items' columns, field name to type.
@@ -136,6 +115,10 @@ class ReverbTableSink(Sink):
         self.columns: dict[str, str] = {}
         self.disagreements: list[CountsDisagree] = []
         self._expected: int | None = None
+        self._counting: Callable[[], int] | None = None
+        self._reading: Callable[[Sink], Any] | None = None
+        self._rehearsal: Rehearsal | None = None
+        self._began: dict[int, int] = {}  # sizes of the tables when this push began
         self.notes: list[str] = []
         self.episodes_without_items = 0
         self.sent = self.passed_over = self.reconnects = 0
@@ -151,8 +134,17 @@ class ReverbTableSink(Sink):
         self._written = 0
 
     def expect(self, episodes: int | None, items: int | None = None, source_ids: Sequence[str] = ()) -> None:
-        """With `items`, :meth:`open` refuses a table that can't hold them."""
+        """With `items`, :meth:`open` refuses a table that has no room for them."""
         self._expected = self._expected if items is None else items
+
+    def look_ahead(self, count: Callable[[], int], read: Callable[[Sink], Any]) -> None:
+        """Where a table may have too little room, let :meth:`open` know more of what will come.
+
+        Args:
+            count: gives about how many items it will be; asked if nobody has said so.
+            read: hands everything that will come to another sink.
+        """
+        self._counting, self._reading = count, read
 
     def open(self, spec: StepSpec, provenance: Mapping[str, Any]) -> None:
         """Look at the table on every server: that it is there, its signature, its room, its rate limiter.
@@ -179,11 +171,14 @@ class ReverbTableSink(Sink):
         self._keys = KeyMaker(provenance, self.table, self.pattern.text, self._chunk_length)
         self._servers = [self._server(number) for number in range(len(self.addresses))]
         states = [server.stream.connect() for server in self._servers]
-        orders = [self._check(server, state, fields) for server, state in zip(self._servers, states, strict=True)]
+        orders = [self._order(server, state, fields) for server, state in zip(self._servers, states, strict=True)]
         self._journal = Journal(self._journal_path, self._header(provenance), len(self._servers))
+        self._check_room(states, provenance)
         for server, state, order in zip(self._servers, states, orders, strict=True):
             self._begin(server, state)
-            server.items = self._journal.servers[server.number].items
+            record = self._record(server)
+            self._began.setdefault(server.number, record.size)
+            server.items = record.items
             ordered = [columns[i] for i in order]
             if columns == [Column(i) for i in range(len(columns))]:
                 # Column i from tensor i: only such items can Reverb also hand out step by step.
@@ -241,18 +236,23 @@ class ReverbTableSink(Sink):
         return items
 
     def _room(self, items: np.ndarray, owners: np.ndarray, end: int) -> tuple[int, SinkError | None]:
-        """How many of the episodes before `end` the tables hold, each with so many items, and why no more."""
+        """How many of the episodes before `end` the tables have room for, each with so many items, and why no more."""
         found: SinkError | None = None
-        for server in () if self._allow_eviction else self._servers:
-            held = server.items + np.cumsum(np.where(owners == server.number, items, 0))
-            over = np.flatnonzero(held[:end] > server.max_size)
+        for server in self._servers:
+            if server.room is None or not end:
+                continue
+            wanted = np.cumsum(np.where(owners == server.number, items, 0))[:end]
+            over = np.flatnonzero(wanted > server.room.left(int(wanted[-1])))
             if len(over):
-                end, found = int(over[0]), self._no_room(server, int(held[over[0]]))
+                end, found = int(over[0]), self._full(server, server.items + int(wanted[over[0]]))
         return end, found
 
     def _send(self, server: _Server, laid: Laid, numbers: np.ndarray, priorities: np.ndarray) -> None:
         assert server.builder is not None and self._keys is not None
         server.items += len(laid.numbers)
+        server.sent += len(laid.numbers)
+        if server.room is not None:
+            server.room.take(len(laid.numbers))
         self.sent += len(laid.numbers)
         keys = self._keys.episodes(numbers, laid.tensors, laid.edges)
         ordered = laid.tensors if server.order is None else [laid.tensors[i] for i in server.order]
@@ -315,91 +315,197 @@ class ReverbTableSink(Sink):
             "options": provenance["options"],
         }
 
-    def _check(self, server: _Server, state: TableState, fields: list[tuple[nest.Path, FieldSpec]]) -> list[int]:
-        """The order in which the table wants our columns; notes what to know about the table."""
-        server.max_size = state.max_size
-        server.forgets = state.max_times_sampled > 0
-        where = self.addresses[server.number]
-        order = list(range(len(fields)))
-        if state.signature is not None:
-            theirs = flatten_signature(state.signature)
-            lines = differences(fields, theirs)
-            if lines:
-                raise SignatureMismatch(
-                    f"{where}: table {self.table!r} takes other columns than the data give:\n  " + "\n  ".join(lines)
-                )
-            place = {path: i for i, (path, _) in enumerate(fields)}
-            order = [place[field.path] for field in theirs]
-        if self._expected is None:
-            self._note(f"{where}: {state}")
-            return order
-        alone = len(self.addresses) == 1
-        if alone and self._expected > state.max_size and not self._allow_eviction:
-            raise self._no_room(server, self._expected)
-        share = -(-self._expected // len(self.addresses))
-        text = f"{where}: {state}; {'' if alone else 'about '}{share} items will be pushed"
-        if share > state.room:
+    def _order(self, server: _Server, state: TableState, fields: list[tuple[nest.Path, FieldSpec]]) -> list[int]:
+        """The order in which the table wants our columns."""
+        if state.signature is None:
+            return list(range(len(fields)))
+        theirs = flatten_signature(state.signature)
+        lines = differences(fields, theirs)
+        if lines:
+            raise SignatureMismatch(
+                f"{self.addresses[server.number]}: table {self.table!r} takes other columns than the data give:\n  "
+                + "\n  ".join(lines)
+            )
+        place = {path: i for i, (path, _) in enumerate(fields)}
+        return [place[field.path] for field in theirs]
+
+    def _check_room(self, states: Sequence[TableState], provenance: Mapping[str, Any]) -> None:
+        """Refuse a push that would make a table drop items, before anything is sent; note what to know of the tables.
+
+        Raises:
+            SinkError: a table has no room for the items that are not there yet.
+        """
+        for server, state in zip(self._servers, states, strict=True):
+            if not (self._allow_eviction or state.never_evicts):
+                server.room = self._room_left(server, state)
+        self._count_ahead(states)
+        for server, state in zip(self._servers, states, strict=True):
+            if self._expected is None:
+                self._note(f"{self.addresses[server.number]}: {state}")
+                continue
+            share = -(-self._expected // len(self._servers))
+            if server.room is not None and share > state.max_size:
+                raise self._too_small(server, state, share)
+            if server.room is not None and share > state.room:
+                self._check_little_room(server, states, share, provenance)
+            self._note_room(server, state, share)
+
+    def _count_ahead(self, states: Sequence[TableState]) -> None:
+        """Have the items counted, if it matters and nobody has said how many there are."""
+        if self._expected is not None or self._counting is None:
+            return
+        for server, state in zip(self._servers, states, strict=True):
+            # A log that is pushed once more has seldom doubled; if it has, the push ends before anything is evicted.
+            plenty = self._is_believed(server, state) and state.room >= self._record(server).items > 0
+            if server.room is not None and state.size and not plenty:
+                self._expected = self._counting()
+                return
+
+    def _check_little_room(
+        self, server: _Server, states: Sequence[TableState], share: int, provenance: Mapping[str, Any]
+    ) -> None:
+        """Where a table has no room for all items: refuse unless enough of them are there already."""
+        state = states[server.number]
+        began = self._began.get(server.number)
+        if began is not None and state.size <= began + share <= state.max_size:
+            # This push began with enough room, and the server came back with some of its items at most.
+            server.room = None
+            return
+        if self._reading is None:
+            raise self._no_room(server, state, share, 0)
+        if self._rehearsal is None:
+            self._rehearsal = self._rehearse(states, provenance)
+        new = self._rehearsal.new[server.number]
+        if len(new) <= state.room:
+            return
+        there = items_there(self.addresses[server.number], state, new, min(self._timeout, DRAW_SECONDS))
+        if len(new) - there > state.room:
+            raise self._no_room(server, state, len(new), there)
+        server.room = None
+
+    def _rehearse(self, states: Sequence[TableState], provenance: Mapping[str, Any]) -> Rehearsal:
+        """Read everything that will come without sending it."""
+        assert self._reading is not None and self._chunk_length is not None
+        maker = KeyMaker(provenance, self.table, self.pattern.text, self._chunk_length)
+        believed = zip(self._servers, states, strict=True)
+        acknowledged = [
+            self._record(server).episodes if self._is_believed(server, state) else set() for server, state in believed
+        ]
+
+        def judge(keys: EpisodeKeys, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            owners = maker.shards(numbers, len(self._servers))
+            pairs = zip(numbers.tolist(), owners.tolist(), strict=True)
+            return owners, np.array([number in acknowledged[owner] for number, owner in pairs], bool)
+
+        rehearsal = Rehearsal(copy.deepcopy(self.pattern), maker.episodes, judge, len(self._servers))
+        self._reading(rehearsal)
+        return rehearsal
+
+    def _note_room(self, server: _Server, state: TableState, share: int) -> None:
+        alone = len(self._servers) == 1
+        text = f"{self.addresses[server.number]}: {state}; {'' if alone else 'about '}{share} items will be pushed"
+        coming = share - (min(share, self._record(server).items) if self._is_believed(server, state) else 0)
+        if coming > state.room:
             text += f", and there is room for {state.room} more before others go (or are they there already?)"
-        if state.insertable is not None and share > state.insertable:
+        if state.insertable is not None and coming > state.insertable:
             text += f"; the push will wait for samples after {state.insertable} new items"
         self._note(text)
-        return order
+
+    def _record(self, server: _Server) -> ServerRecord:
+        assert self._journal is not None
+        return self._journal.servers[server.number]
+
+    def _room_left(self, server: _Server, state: TableState) -> RoomLeft:
+        def settle() -> None:
+            assert server.builder is not None
+            server.builder.flush()
+            server.stream.drain()
+
+        def under_way() -> int:
+            return server.sent - server.stream.acknowledged
+
+        return RoomLeft(state, ask=server.stream.probe, settle=settle, under_way=under_way)
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
         _LOG.info(text)
 
+    def _is_believed(self, server: _Server, state: TableState) -> bool:
+        """Whether what the journal has as acknowledged is still in the table."""
+        record = self._record(server)
+        gone = max(record.size + (state.inserted - record.inserted), record.items) - state.size
+        keeps = state.max_times_sampled > 0 or self._allow_eviction or gone <= 0
+        return record.state == f"{server.stream.state_id:032x}" and state.inserted >= record.seen and keeps
+
     def _begin(self, server: _Server, state: TableState) -> None:
         """Go on from the journal, or start anew if the server has forgotten what it had acknowledged."""
         assert self._journal is not None
-        record = self._journal.servers[server.number]
-        number = f"{server.stream.state_id:032x}"
-        gone = max(record.size + (state.inserted - record.inserted), record.items) - state.size
-        keeps = server.forgets or self._allow_eviction or gone <= 0
-        if record.state == number and state.inserted >= record.seen and keeps:
+        record = self._record(server)
+        if self._is_believed(server, state):
             return
+        number = f"{server.stream.state_id:032x}"
         if record.items:
+            where = self.addresses[server.number]
+            same = record.state == number and state.inserted >= record.seen
+            why = "items have left its table" if same else "the server was restarted or its table emptied"
             self._note(
-                f"{self.addresses[server.number]}: the server was restarted or its table emptied since it acknowledged "
-                f"{record.items} items; everything is pushed again, and what is there is not doubled"
+                f"{where}: {why} since it acknowledged {record.items} items; everything is pushed again, and what is "
+                "there is not doubled"
             )
         self._journal.begin(server.number, number, size=state.size, inserted=state.inserted)
 
-    def _no_room(self, server: _Server, items: int) -> SinkError:
+    def _too_small(self, server: _Server, state: TableState, items: int) -> SinkError:
         return SinkError(
-            f"{self.addresses[server.number]}: table {self.table!r} holds at most {server.max_size} items, and this "
+            f"{self.addresses[server.number]}: table {self.table!r} holds at most {state.max_size} items, and this "
             f"push has {items} or more; it would remove its own items. Give the table a larger max_size, or allow it "
             "(allow_eviction=True)"
         )
 
+    def _no_room(self, server: _Server, state: TableState, new: int, there: int) -> SinkError:
+        already = f", of which about {there} seem to be there already" if there else ", none of which seem to be there"
+        return SinkError(
+            f"{self.addresses[server.number]}: table {self.table!r} has room for {state.room} more items (it holds "
+            f"{state.size} of at most {state.max_size}), and this push has {new}{already}; it would remove others, so "
+            "nothing was sent. Give the table a larger max_size; or go on with the journal of the push that put its "
+            "items there; or allow it (allow_eviction=True), which removes nothing where they are all there already"
+        )
+
+    def _full(self, server: _Server, items: int) -> SinkError:
+        where = self.addresses[server.number]
+        state = server.stream.probe()
+        if items > state.max_size:
+            return self._too_small(server, state, items)
+        return SinkError(
+            f"{where}: table {self.table!r} is full: it holds {state.size} of at most {state.max_size} items. "
+            f"{server.stream.acknowledged} of this push are in it, and it removed nothing; the next would. Give the "
+            "table a larger max_size, or allow it (allow_eviction=True)"
+        )
+
     def _count(self, server: _Server, state: TableState, *, finished: bool = True) -> None:
         assert self._journal is not None
-        record, count = self._journal.servers[server.number], self.counts[server.number]
-        count.size_before, count.size_after = record.size, state.size
-        count.items, count.acknowledged = record.items, server.stream.acknowledged
+        record, count = self._record(server), self.counts[server.number]
+        count.size_before, count.items, count.acknowledged = record.size, record.items, server.stream.acknowledged
         self._journal.look(server.number, state.inserted)
-        count.new = state.inserted - record.inserted
-        count.already_there = max(0, count.items - count.new)
-        count.removed = record.size + count.new - state.size
+        inserted = state.inserted - record.inserted
+        count.take(state, inserted)
         if not finished:
             return
-        kept = count.removed == 0 or (self._allow_eviction and state.size == state.max_size)
-        once = count.new <= count.items and count.already_there <= count.size_before
-        # Of a table that drops what was sampled, nothing can be told by counting.
-        count.agrees = server.forgets or (once and kept)
-        if not count.agrees:
+        count.judge(state, may_evict=self._allow_eviction)
+        if count.agrees is False:
             wrong = CountsDisagree(
                 f"{count.address}: the counts do not agree: {count.items} items were acknowledged and the server says "
-                f"it inserted {count.new}; the table had {count.size_before} and has {count.size_after}, so "
+                f"it inserted {inserted}; the table had {count.size_before} and has {count.size_after}, so "
                 f"{count.removed} have left it",
                 address=count.address,
                 items=count.items,
-                inserted=count.new,
+                inserted=inserted,
                 size_before=count.size_before,
                 size_after=count.size_after,
             )
             self.disagreements.append(wrong)
             self._note(str(wrong))
+        elif (note := count.note()) is not None:
+            self._note(note)
 
     def _close(self) -> None:
         for server in self._servers:

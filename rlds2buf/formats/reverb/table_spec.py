@@ -7,12 +7,17 @@ import sys
 from typing import Any, Final
 
 from rlds2buf.core.arguments import choice
+from rlds2buf.core.options import check_types
 from rlds2buf.formats.reverb.protocol.messages import message
 
-__all__ = ["SELECTORS", "TableSpec"]
+__all__ = ["SELECTORS", "USUAL_SIZE", "TableSpec", "take_table"]
 
 SELECTORS: Final = ("uniform", "prioritized", "fifo", "lifo", "max_heap", "min_heap")
 """How a table picks an item, to sample it or to remove it."""
+
+
+USUAL_SIZE: Final = 1_000_000
+"""A table that was not told its size holds at least so many items."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +26,8 @@ class TableSpec:
 
     Attributes:
         name: the table's name.
-        max_size: items it holds before the remover drops one; None where it should hold a whole dataset.
+        max_size: items it holds before the remover drops one; None for a whole dataset and room beside it
+            (:meth:`size_for`).
         sampler: how an item is picked to be sampled: ``"uniform"``, ``"prioritized"``, ``"fifo"``, ``"lifo"``,
             ``"max_heap"`` or ``"min_heap"``.
         remover: how one is picked to be removed when the table is full, likewise.
@@ -81,13 +87,25 @@ class TableSpec:
         assert self.error_buffer is not None
         return self.samples_per_insert, middle - self.error_buffer, middle + self.error_buffer, self.min_size_to_sample
 
+    def size_for(self, items: int) -> int:
+        """The table's `max_size` when a dataset gives so many items.
+
+        Unless it was asked for: twice the items, and 1,000,000 at least (what Acme and TF-Agents' examples
+        give their tables).  A table of exactly the data's size is full at once, and the first item of an actor
+        evicts logged ones.
+
+        >>> TableSpec("replay").size_for(3_000_000), TableSpec("replay", max_size=50).size_for(100)
+        (6000000, 50)
+        """
+        return max(USUAL_SIZE, 2 * items) if self.max_size is None else self.max_size
+
     def checkpoint(self, items: int, signature: Any) -> Any:
         """The ``TableCheckpoint`` message of such a table that holds so many items, none sampled yet."""
         samples_per_insert, min_diff, max_diff, min_size = self.limiter
         return message(
             "TableCheckpoint",
             table_name=self.name,
-            max_size=max(items, 1) if self.max_size is None else self.max_size,
+            max_size=self.size_for(items),
             max_times_sampled=self.max_times_sampled,
             rate_limiter=message(
                 "RateLimiterCheckpoint",
@@ -111,3 +129,23 @@ class TableSpec:
             heap = message("Heap", min_heap=kind == "min_heap")
             return message("KeyDistribution", heap=heap, is_deterministic=True)
         return message("KeyDistribution", **{kind: True}, is_deterministic=kind != "uniform")
+
+
+def take_table(table: TableSpec | str, options: dict[str, Any]) -> TableSpec:
+    """The settings that were given as such, or as a name and options; takes its own out of `options`.
+
+    Raises:
+        TypeError: it is neither, or an option is of the wrong type.
+        ValueError: a setting that Reverb does not take.
+
+    >>> options = {"sampler": "fifo", "n_step": 3}
+    >>> take_table("replay", options).sampler, options
+    ('fifo', {'n_step': 3})
+    """
+    if isinstance(table, TableSpec):
+        return table
+    if not isinstance(table, str):
+        raise TypeError(f"table must be a name or a TableSpec, got {table!r}")
+    check_types(TableSpec, options)
+    names = [field.name for field in dataclasses.fields(TableSpec)[1:] if field.name in options]
+    return TableSpec(table, **{name: options.pop(name) for name in names})

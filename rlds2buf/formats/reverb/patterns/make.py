@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from typing import Any
 
+from rlds2buf.core.options import check_types
 from rlds2buf.formats.reverb.patterns.base import Pattern
 from rlds2buf.formats.reverb.patterns.trajectories import EpisodePattern, TrajectoryPattern
 from rlds2buf.formats.reverb.patterns.transitions import TransitionPattern
 
-__all__ = ["PATTERNS", "PATTERN_OPTIONS", "make_pattern"]
+__all__ = ["PATTERNS", "PATTERN_OPTIONS", "make_pattern", "take_pattern"]
 
 PATTERNS = ("trajectory", "transition", "episode")
 
@@ -69,3 +71,20 @@ def make_pattern(
 
 PATTERN_OPTIONS = tuple(inspect.signature(make_pattern).parameters)[1:]
 """What :func:`make_pattern` takes beside the kind."""
+
+
+def take_pattern(pattern: Pattern | str, options: dict[str, Any]) -> Pattern:
+    """The pattern that was given as such, or as a kind and options; takes its own out of `options`.
+
+    Raises:
+        TypeError: an option is of the wrong type.
+        ValueError: another kind, or an option out of range.
+
+    >>> options = {"n_step": 3, "sampler": "fifo"}
+    >>> take_pattern("transition", options).text, options
+    ('transition n_step=3 gamma=1.0 extras=', {'sampler': 'fifo'})
+    """
+    if isinstance(pattern, Pattern):
+        return pattern
+    check_types(make_pattern, options)
+    return make_pattern(pattern, **{name: options.pop(name) for name in PATTERN_OPTIONS if name in options})

@@ -70,6 +70,14 @@ class TableState(NamedTuple):
             return None
         return max(math.floor(by_rate) - self.inserted, self.min_size_to_sample - self.inserted, 0)
 
+    @property
+    def never_evicts(self) -> bool:
+        """Whether inserts wait where they would evict, as those of ``reverb.Table.queue`` do.
+
+        Each sample removes its item there, and the rate limiter lets in no more than the table holds.
+        """
+        return self.max_times_sampled == 1 and self.samples_per_insert == 1.0 and self.max_diff <= self.max_size
+
     def __str__(self) -> str:
         text = f"table {self.name!r}: {self.size} of at most {self.max_size} items"
         left = self.insertable
