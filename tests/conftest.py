@@ -36,6 +36,15 @@ if importlib.util.find_spec("jax") is None:
 if importlib.util.find_spec("lerobot") is None:
     collect_ignore_glob.append("lerobot/*")
 
+for library in ("d3rlpy", "flashbax", "grain", "imitation", "tianshou", "torchrl"):
+    if importlib.util.find_spec(library) is None:
+        collect_ignore_glob.append(f"adapters/test_{library}.py")
+for library, name in (("stable_baselines3", "sb3"), ("torch", "torch")):
+    if importlib.util.find_spec(library) is None:
+        collect_ignore_glob.append(f"adapters/test_{name}.py")
+if importlib.util.find_spec("ray") is None:
+    collect_ignore_glob.append("adapters/test_rllib.py")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def made_sets() -> Iterator[None]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 PARTS = {
-    "core": "rlds2buf tests -tests/full -tests/jax -tests/lerobot -tests/torch",
+    "core": "rlds2buf tests -rlds2buf/adapters -tests/adapters -tests/full -tests/jax -tests/lerobot -tests/torch",
     "full": """
         tests/full tests/codecs tests/core tests/formats tests/io tests/kernels tests/returns tests/views
         -tests/formats/test_mutated_metadata.py -tests/formats/test_round_trips.py -tests/kernels/test_compiled.py
@@ -22,7 +22,7 @@ PARTS = {
         tests/buffers/test_copies.py tests/buffers/test_everything_held.py tests/buffers/test_half_precision.py
         tests/buffers/test_spaces.py tests/buffers/test_specs.py
     """,
-    "torch": "tests/jax tests/torch",
+    "torch": "rlds2buf/adapters tests/adapters tests/jax tests/torch",
     # What the real lerobot writes, and what it makes of our datasets.
     "lerobot": "tests/lerobot",
     # Reads, converts and writes datasets: where a file that lies on one machine only would be missed.
