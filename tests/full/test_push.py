@@ -42,7 +42,8 @@ def servers():
         {"name": "blocked", "limiter": ["Queue", 7]},
         {"name": "queue", "max_size": 7, "limiter": ["Queue", 7], **ONCE},
     ]
-    with ServerProcess(tables, [{"name": "plain"}], [{"name": "plain"}]) as process:
+    small = {"name": "small", "max_size": 10}
+    with ServerProcess(tables, [{"name": "plain"}, small], [{"name": "plain"}]) as process:
         yield process
 
 
@@ -239,6 +240,28 @@ def test_in_a_full_table_only_what_is_there_already_is_pushed_again(server, tmp_
     for other in (episodes(8), [episode(7, 6)], [episode(3, 4)]):
         with pytest.raises(SinkError, match=r"room for 0 more items .* nothing was sent"):
             push(other, server.address, "small")
+
+
+@pytest.mark.parametrize("how", [{"cross_episodes": True}, {"pattern": "episode"}, {"sequence_length": 1}], ids=str)
+def test_every_kind_of_item_is_known_again_in_a_full_table(server, how):
+    given = [episode(number, 1) for number in range(10)] if "sequence_length" not in how else episodes(4, 6)
+    given = episodes(5, 6) if "cross_episodes" in how else given
+    assert push(given, server.address, "small", **how).items == size(server, "small") == 10
+    assert push(given, server.address, "small", **how).already_there == 10
+    with pytest.raises(SinkError, match="none of which seem to be there"):
+        push([episode(44, 3)], server.address, "small", **how)
+
+
+def test_of_several_servers_each_must_have_room(server):
+    given = episodes(*[2] * 15)
+    both = [server.address, server.addresses[1]]
+    reverb.Client(both[1]).reset("small")
+    report = push(given, both, "small")
+    assert report.agrees and sorted(one.items for one in report.servers)[1] <= 10
+    assert push(given, both, "small").already_there == 15
+    with pytest.raises(SinkError, match=r"room for \d more items"):
+        push(episodes(*[2] * 14), both, "small")
+    assert sum(reverb.Client(one).server_info()["small"].current_size for one in both) == 15
 
 
 class Meanwhile(MemorySource):

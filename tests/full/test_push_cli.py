@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import rlds2buf
@@ -86,6 +87,17 @@ def test_push_takes_every_kind_of_item(server, capsys, tmp_path):
         found = run(capsys, *common, *arguments).json
         assert found["agrees"] and (items is None or found["items"] == items), arguments
     assert run(capsys, *common, "--priority", "discount", "--resume", tmp_path / "journal").json["acknowledged"] == 0
+
+
+def test_push_to_a_table_that_others_have_filled(server, capsys):
+    client = reverb.Client(server.address)
+    for number in range(5):
+        client.insert([np.full(3, number)], {"small": 1.0})
+    arguments = ["push", CARTPOLE, "--server", server.address, "--table", "small", "--pattern", "episode", "--json"]
+    result = run(capsys, *arguments)
+    assert result.code == 4 and "room for 0 more items" in result.json["error"], result.err
+    assert "--allow-eviction" in result.err and client.server_info()["small"].current_size == 5
+    assert run(capsys, *arguments, "--allow-eviction").json["servers"][0]["size_after"] == 5
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,12 @@ from tests.full.pushed import contents, episodes, expected, items_in_order
 from tests.full.quiet import reverb
 from tests.full.servers import ServerProcess
 
-TABLES = [{"name": "plain"}, {"name": "once", "sampler": "fifo", "max_times_sampled": 1}]
+TIGHT = 20 * 299
+TABLES = [
+    {"name": "plain"},
+    {"name": "once", "sampler": "fifo", "max_times_sampled": 1},
+    {"name": "tight", "max_size": TIGHT},
+]
 
 
 def many(count: int, rows: int = 300) -> list[Episode]:
@@ -295,6 +300,33 @@ def test_a_server_that_is_restarted(mortal, tmp_path, with_checkpoint):
         mortal.ready()
         again = push(given, mortal.address, "plain", resume=journal)
         assert again.acknowledged == total == size(mortal.address) and again.agrees
+
+
+def test_a_server_restarted_with_a_table_that_is_just_large_enough(mortal, tmp_path):
+    given = many(20)
+    journal = tmp_path / "journal"
+
+    def restart() -> None:
+        wait_for_items(mortal.address, 1, "tight")
+        reverb.Client(mortal.address).checkpoint()
+        mortal.kill()
+        mortal.begin()
+        mortal.ready()
+
+    def stop_reading() -> None:
+        raise SourceError("the disk is gone")
+
+    # Some items are there already, and nobody knows which, so all are sent again.
+    with pytest.raises(SourceError):
+        push(Interrupted(given, 10, stop_reading), mortal.address, "tight", resume=journal)
+    report = push(Interrupted(given, 10, restart), mortal.address, "tight", resume=journal, timeout=60)
+    assert report.restarts == 1 and report.agrees and size(mortal.address, "tight") == report.items == TIGHT
+    restart()
+    report = push(given, mortal.address, "tight", resume=journal)
+    assert report.agrees and report.already_there == TIGHT == size(mortal.address, "tight")
+    restart()
+    with pytest.raises(SinkError, match="room for 0 more items"):
+        push(many(19), mortal.address, "tight")
 
 
 def test_a_server_that_dies_for_good(mortal):

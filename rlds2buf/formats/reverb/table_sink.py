@@ -171,6 +171,8 @@ class ReverbTableSink(Sink):
         self._keys = KeyMaker(provenance, self.table, self.pattern.text, self._chunk_length)
         self._servers = [self._server(number) for number in range(len(self.addresses))]
         states = [server.stream.connect() for server in self._servers]
+        for count, state in zip(self.counts, states, strict=True):
+            count.size_before = count.size_after = state.size
         orders = [self._order(server, state, fields) for server, state in zip(self._servers, states, strict=True)]
         self._journal = Journal(self._journal_path, self._header(provenance), len(self._servers))
         self._check_room(states, provenance)
