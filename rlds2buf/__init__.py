@@ -36,6 +36,7 @@ _HOME = {
     "StepSpec": "core.spec",
     "Trajectory": "core.sample",
     "Transition": "core.sample",
+    "Windows": "core.sample",
     "convert": "pipeline.conversion",
     "errors": "errors",
     "item_spec": "views.signature",

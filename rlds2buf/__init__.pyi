@@ -31,6 +31,7 @@ from rlds2buf.core.sample import SampleInfo as SampleInfo
 from rlds2buf.core.sample import StepPairs as StepPairs
 from rlds2buf.core.sample import Trajectory as Trajectory
 from rlds2buf.core.sample import Transition as Transition
+from rlds2buf.core.sample import Windows as Windows
 from rlds2buf.core.spec import FieldSpec as FieldSpec
 from rlds2buf.core.spec import StepSpec as StepSpec
 from rlds2buf.core.spec import spec_of as spec_of

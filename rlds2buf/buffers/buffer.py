@@ -26,7 +26,7 @@ from rlds2buf.core import nest, shown
 from rlds2buf.core.arguments import choice, integer
 from rlds2buf.core.closed import Closed
 from rlds2buf.core.nest import Nest
-from rlds2buf.core.sample import Sample, Trajectory, Transition
+from rlds2buf.core.sample import Sample, Trajectory, Transition, Windows
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import ReplayError, SnapshotExists
 from rlds2buf.views.goals import GoalMap
@@ -253,7 +253,7 @@ class Buffer(Closed):
         self,
         batch_size: int,
         *,
-        n_step: int | None = None,
+        n_step: int | Sequence[int] | None = None,
         gamma: float | None = None,
         sequence_length: int | None = None,
         burn_in: int | None = None,
@@ -268,6 +268,11 @@ class Buffer(Closed):
         device: Any = None,
         transform: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
         normalize: Any = None,
+        offsets: Mapping[str, Any] | None = None,
+        fps: float | None = None,
+        stack: int | None = None,
+        context: int | None = None,
+        pad: str | None = None,
     ) -> Sample:
         """Draw a batch.
 
@@ -278,7 +283,8 @@ class Buffer(Closed):
         Args:
             batch_size: B, how many items.
             n_step: horizon of the transitions; a shorter one is used where an episode, a source or
-                the stored data end, and ``steps`` and ``bootstrap_discount`` say so.
+                the stored data end, and ``steps`` and ``bootstrap_discount`` say so. Two numbers
+                ``(least, most)``: each transition has one of its own, drawn uniformly, both included.
             gamma: discount per step.
             sequence_length: T, for a Trajectory ``[B, T, ...]`` of consecutive transitions instead,
                 padded behind the end of the episode.
@@ -304,17 +310,43 @@ class Buffer(Closed):
                 :class:`~rlds2buf.RandomCrop` and :class:`~rlds2buf.RandomShift` are such functions.
             normalize: statistics, by which numbers are brought to one scale before that, or a
                 :class:`~rlds2buf.Normalizer`, which says of which fields and how.
+            offsets: for :class:`~rlds2buf.core.sample.Windows`: which steps around each drawn one to show, of
+                which field, for example ``{"observation": [-1, 0], "action": range(16)}``; of one field of a
+                nest as ``"observation/image"``. Names are those of fields (`extras`, `next_observation` and
+                `is_done` too), ``"return_to_go"`` and ``"time_step"``. Never of another episode or
+                source: what is missing is padding, as `pad` says, and True in ``is_pad``. ``{}`` shows none.
+            fps: steps per second: `offsets` are seconds then, multiples of ``1 / fps`` (to 0.1 ms).
+            stack: so many frames: `offsets` of the `observation` and the `next_observation` from
+                ``1 - stack`` to 0, the newest frame last. 0 for none.
+            context: so many steps, what a decision transformer (Chen et al. 2021) takes: `offsets` of
+                observation, action, reward, return_to_go and time_step from ``1 - context`` to 0. 0 for none.
+            pad: what stands where an episode has no such step: ``"edge"``, the nearest one it has, or
+                ``"zero"``.
 
         Returns:
-            Sample: `data` a Transition or Trajectory, `info` with keys and probabilities.
+            Sample: `data` a Transition, Trajectory or Windows, `info` with keys and probabilities.
 
         Raises:
             MissingDependency: the framework is not installed.
-            NotEnoughItems: the buffer is empty, or without replacement smaller than `batch_size`.
+            NotEnoughItems: the buffer is empty, or without replacement smaller than `batch_size`; or all of its
+                episodes are too short for some of the `offsets`.
             ReplayError: a picture is damaged.
             TooLarge: the batch does not fit into the memory that is free.
-            ValueError: an argument is out of range, or does not fit the data.
+            ValueError: an argument is out of range, or does not fit the data, as `offsets` of what they don't have.
             TypeError: a transform can't be called.
+
+        >>> import numpy as np
+        >>> from rlds2buf import Episode, make_circular, spec_of
+        >>> ep = Episode(observation=np.arange(6), action=np.arange(6) * 10, reward=np.ones(6), discount=np.ones(6))
+        >>> buffer = make_circular(spec_of(ep), 100, seed=0)
+        >>> keys = buffer.add(ep)
+        >>> batch = buffer.sample(3, offsets={"observation": [-1, 0], "action": range(3)}).data
+        >>> batch.observation.tolist()
+        [[2, 3], [0, 1], [0, 0]]
+        >>> batch.action.tolist()
+        [[30, 40, 40], [10, 20, 30], [0, 10, 20]]
+        >>> batch.is_pad["action"][0].tolist(), batch.is_pad["observation"][2].tolist()
+        ([False, False, True], [True, False])
         """
         engine = self.engine
         view = engine.view.changed(
@@ -325,6 +357,11 @@ class Buffer(Closed):
             initial_state=initial_state,
             state=state,
             decode=decode,
+            offsets=offsets,
+            fps=fps,
+            stack=stack,
+            context=context,
+            pad=pad,
         )
         sample = engine.draw(engine.rng, batch_size, Request(view, beta, source_id, replace, concatenate))
         if to is None and device is None and transform is None and normalize is None:
@@ -546,20 +583,26 @@ class Buffer(Closed):
         self,
         keys: npt.ArrayLike,
         *,
-        n_step: int | None = None,
+        n_step: int | Sequence[int] | None = None,
         gamma: float | None = None,
         sequence_length: int | None = None,
         burn_in: int | None = None,
         initial_state: str | None = None,
         state: str | Sequence[str] | None = None,
         decode: bool | None = None,
-    ) -> Transition | Trajectory:
+        offsets: Mapping[str, Any] | None = None,
+        fps: float | None = None,
+        stack: int | None = None,
+        context: int | None = None,
+        pad: str | None = None,
+    ) -> Transition | Trajectory | Windows:
         """The items of these keys, as :meth:`sample` would give them, and with the goals they had.
 
         A key of a later step of an item gives the item from there on.
 
         Raises:
             UnknownKey: a key was never given out, or its item has left.
+            NotEnoughItems, ValueError: as for :meth:`sample`; also for an `n_step` that is to be drawn.
         """
         view = self.engine.view.changed(
             n_step=n_step,
@@ -569,6 +612,11 @@ class Buffer(Closed):
             initial_state=initial_state,
             state=state,
             decode=decode,
+            offsets=offsets,
+            fps=fps,
+            stack=stack,
+            context=context,
+            pad=pad,
         )
         return self.engine.get(as_keys(keys), view)
 

@@ -19,6 +19,7 @@ from rlds2buf.buffers.contents.contents import Contents
 from rlds2buf.buffers.read.hindsight import Drawn, Hindsight
 from rlds2buf.buffers.read.reader import Reader
 from rlds2buf.buffers.read.view import View
+from rlds2buf.buffers.read.windows import WindowReader
 from rlds2buf.buffers.rows.blobs import is_blob
 from rlds2buf.buffers.rows.block import Block
 from rlds2buf.buffers.rows.columns import MemoryColumns, saved_columns, small_strings, write_columns
@@ -30,7 +31,7 @@ from rlds2buf.core.agreement import same_columns
 from rlds2buf.core.arguments import integer, named_well
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.row_flags import LINKED, OWN_NEXT
-from rlds2buf.core.sample import Sample, SampleInfo, Trajectory, Transition
+from rlds2buf.core.sample import Sample, SampleInfo, Trajectory, Transition, Windows
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, NotEnoughItems, ReplayError, SnapshotCorrupt, SnapshotError, UnknownKey
 
@@ -122,6 +123,7 @@ class Engine:
     Attributes:
         store, sampler, remover: of `contents`.
         reader: turns drawn slots into batches.
+        windows: likewise, of a view with windows.
         rng: of the draws.
         seed: what `rng` started from.
         lock: over everything here.
@@ -148,6 +150,7 @@ class Engine:
         self.contents, self.store = contents, contents.store
         self.sampler, self.remover = contents.sampler, contents.remover
         self.reader = Reader(contents.store)
+        self.windows = WindowReader(self.reader)
         self.intake = intake or Intake(spec)
         self.options = dict(options or {})
         self.view = view or View()
@@ -304,7 +307,7 @@ class Engine:
     def request(
         self,
         *,
-        n_step: int | None = None,
+        n_step: int | Sequence[int] | None = None,
         gamma: float | None = None,
         sequence_length: int | None = None,
         burn_in: int | None = None,
@@ -315,6 +318,11 @@ class Engine:
         replace: bool = True,
         concatenate: bool = False,
         decode: bool | None = None,
+        offsets: Mapping[str, Any] | None = None,
+        fps: float | None = None,
+        stack: int | None = None,
+        context: int | None = None,
+        pad: str | None = None,
     ) -> Request:
         """What these options of ``Buffer.sample`` ask for.
 
@@ -329,6 +337,11 @@ class Engine:
             initial_state=initial_state,
             state=state,
             decode=decode,
+            offsets=offsets,
+            fps=fps,
+            stack=stack,
+            context=context,
+            pad=pad,
         )
         return Request(view, beta, source_id, replace, concatenate)
 
@@ -341,14 +354,14 @@ class Engine:
             ValueError: an argument is out of range.
         """
         batch_size = integer("batch_size", batch_size, 1)
-        self.reader.require_room(batch_size, request.view)
+        self._require_room(batch_size, request.view)
         with self.lock:
             self.store.require_whole()
             draw, size = self._draw(rng, batch_size, request)
             if request.view.whole:
                 data, info = self._whole(draw, size, request)
             else:
-                data = self._read(draw.slots, request.view, self._chances(rng, batch_size))
+                data = self._read(draw.slots, request.view, self._chances(rng, batch_size, request.view))
                 keys = self.contents.keys_of(draw.slots)
                 info = SampleInfo(keys, draw.probability, draw.priority, draw.weight, size)
         return Sample(self._finished(data, request.view), info)
@@ -358,13 +371,13 @@ class Engine:
         count, batch_size = integer("count", count, 1), integer("batch_size", batch_size, 1)
         if count == 1 or request.view.whole:
             return [self.draw(rng, batch_size, request) for _ in range(count)]
-        self.reader.require_room(count * batch_size, request.view)
+        self._require_room(count * batch_size, request.view)
         with self.lock:
             self.store.require_whole()
             drawn, chances = [], []
             for _ in range(count):
                 drawn.append(self._draw(rng, batch_size, request))
-                chances.append(self._chances(rng, batch_size))
+                chances.append(self._chances(rng, batch_size, request.view))
             size = drawn[0][1]
             slots = np.concatenate([draw.slots for draw, _ in drawn])
             data = self._read(slots, request.view, np.concatenate(chances, axis=1))
@@ -376,21 +389,34 @@ class Engine:
             for part, mine, (draw, _) in parts
         ]
 
-    def get(self, keys: np.ndarray, view: View) -> Transition | Trajectory:
+    def get(
+        self, keys: np.ndarray, view: View, rng: np.random.Generator | None = None
+    ) -> Transition | Trajectory | Windows:
         """The items of ``keys [B] uint64``, with the goals they had; takes the lock.
+
+        Args:
+            keys: of items held.
+            view: what becomes of them.
+            rng: what a horizon is drawn from that the view leaves open.
 
         Raises:
             UnknownKey: a key was never given out, or its item has left.
+            ValueError: the view leaves the horizon open, and there is nothing to draw it from.
         """
-        self.reader.require_room(len(keys), view)
+        horizons = None
+        if isinstance(view.n_step, tuple):
+            if rng is None:
+                raise ValueError(f"get draws nothing, so it takes one n_step, not one of {view.n_step}")
+            horizons = view.horizons(rng.random(len(keys)))
+        self._require_room(len(keys), view)
         with self.lock:
             self.store.require_whole()
             held = self.contents.holds(keys)
             if not held.all():
                 some = ", ".join(str(key) for key in keys[~held][:5])
                 raise UnknownKey(f"{int((~held).sum())} of {len(keys)} keys are not in the buffer: {some}")
-            data = self.reader.read(self.contents.slots_of(keys), view, self.contents.waiting.values())
-        unpacked: Transition | Trajectory = self.reader.unpack(data, view.decode)
+            data = self._rows(self.contents.slots_of(keys), view, horizons)
+        unpacked: Transition | Trajectory | Windows = self.reader.unpack(data, view.decode)
         return unpacked
 
     def _draw(self, rng: np.random.Generator, size: int, request: Request) -> tuple[Draw, int]:
@@ -424,22 +450,39 @@ class Engine:
             )
         return draw, available
 
-    def _chances(self, rng: np.random.Generator, size: int) -> np.ndarray:
-        """What picks of goals go by, ``[2, B]``; nothing where no goals are put in."""
+    def _chances(self, rng: np.random.Generator, size: int, view: View) -> np.ndarray:
+        """What picks of goals go by, ``[2, B]``, and below them an open horizon, ``[1, B]``; neither where none is."""
         hindsight = self.hindsight
-        return rng.random((2, size)) if hindsight is not None and hindsight.while_sampling else _NONE
+        count = 2 if hindsight is not None and hindsight.while_sampling else 0
+        if isinstance(view.n_step, tuple):
+            count += 1
+        return rng.random((count, size)) if count else _NONE
 
     def _read(self, slots: np.ndarray, view: View, chances: np.ndarray) -> Any:
-        waiting = self.contents.waiting
+        horizons = view.horizons(chances[-1]) if isinstance(view.n_step, tuple) else None
         if self.hindsight is not None and self.hindsight.while_sampling:
-            return self.hindsight.read(slots, view, chances, waiting)
-        return self.reader.read(slots, view, waiting.values())
+            return self.hindsight.read(slots, view, chances, self.contents.waiting, horizons)
+        return self._rows(slots, view, horizons)
+
+    def _rows(self, slots: np.ndarray, view: View, horizons: np.ndarray | None) -> Any:
+        """What a view makes of rows ``slots [B] int64``, with the goals they had."""
+        waiting, windows = self.contents.waiting, view.windows
+        if windows is None:
+            return self.reader.read(slots, view, waiting.values(), horizons)
+        how: dict[str, Any] = {"n_step": view.longest, "gamma": view.gamma, "horizons": horizons}
+        return self.windows.read(slots, windows, waiting, **how)
+
+    def _require_room(self, count: int, view: View) -> None:
+        """Refuse a batch that memory can't hold."""
+        self.reader.require_room(count, view)
+        if view.windows is not None:
+            self.windows.require_room(count, view.windows)
 
     def _finished(self, data: Any, view: View) -> Any:
         """Pictures decoded and goals put in, without the lock: the caller's functions run here."""
         unpack = self.reader.unpack
         if isinstance(data, Drawn):
-            data = data._replace(rows=unpack(data.rows, view.decode))
+            data = data._replace(rows=unpack(data.rows, view.decode), windows=unpack(data.windows, view.decode))
             return data.hindsight.finish(data, view.gamma)
         return unpack(data, view.decode)
 

@@ -74,10 +74,11 @@ class Plan:
                 f"rank must be from 0 to {self.world_size - 1} in a world of {self.world_size}, got {rank}"
             )
         self.drop_last = bool(drop_last)
-        # What a batch draws beside its items: goals in hindsight, and steps of items of several of them.
+        # What a batch draws beside its items: goals in hindsight, steps of items of several of them, and horizons.
         self.is_drawn_within = (engine.hindsight is not None and engine.hindsight.while_sampling) or (
             engine.store.items is not None and not request.view.whole
         )
+        self.is_drawn_within |= isinstance(request.view.n_step, tuple)
 
     def begin(self, epoch: int) -> Pass:
         """What is held now, in the order of this epoch; takes the buffer's lock.

@@ -16,7 +16,8 @@ from rlds2buf.buffers.engine import Engine
 from rlds2buf.buffers.first_add import EngineToBe
 from rlds2buf.buffers.other_names import well_named
 from rlds2buf.buffers.read.hindsight import Hindsight
-from rlds2buf.buffers.read.view import View
+from rlds2buf.buffers.read.offsets import Layout
+from rlds2buf.buffers.read.view import View, plain_view
 from rlds2buf.buffers.rows.row_store import RowStore
 from rlds2buf.buffers.select.prioritized import PrioritizedSampler
 from rlds2buf.buffers.select.removers import Fifo, Reservoir, WholeFifo
@@ -82,8 +83,8 @@ def make_circular(
             SIGKILL at any moment: whoever opens the folder then gets it. ``"none"``: after a kill
             between a change and the next save nothing can be loaded; large full buffers are filled
             up to twice as fast.
-        view: what ``sample`` gives unless told otherwise: any of its `n_step`, `gamma`,
-            `sequence_length` and `decode`.
+        view: what ``sample`` gives unless told otherwise: any of its `n_step`, `gamma`, `sequence_length`,
+            `burn_in`, `initial_state`, `state`, `decode`, `offsets`, `fps`, `stack`, `context` and `pad`.
 
     Returns:
         An empty Buffer.
@@ -512,6 +513,8 @@ def _make(
 
     def engine_of(spec: StepSpec) -> Engine:
         nonlocal home
+        if seen.windows is not None:
+            Layout(seen.windows, spec)  # the data have what it names
         goals = None if hindsight is None else hindsight(spec)
         with room_for(f"capacity: {slots:,} rows", slots * spec.row_bytes):
             drawn = sampler(slots)
@@ -526,7 +529,7 @@ def _make(
             kind=kind,
             make=MAKERS[kind],
             intake=units.intake(spec, apart=apart),
-            options={**given, **({"view": dict(view)} if view else {})},
+            options={**given, **({"view": plain_view(view)} if view else {})},
             view=seen,
             seed=seed,
             home=home,

@@ -170,7 +170,8 @@ def _enough(
 def _longest(buffer: Buffer, options: Mapping[str, Any]) -> int:
     """How many steps an item can have."""
     engine = buffer.engine
-    view = engine.view.changed(**{name: options.get(name) for name in ("n_step", "gamma", "sequence_length")})
+    names = ("n_step", "gamma", "sequence_length", "offsets", "fps", "stack", "context")
+    view = engine.view.changed(**{name: options.get(name) for name in names})
     with engine.lock:
         return int(engine.contents.longest if view.whole else view.sequence_length or 1)
 

@@ -12,7 +12,7 @@ from rlds2buf.core.frameworks import converter
 from rlds2buf.core.nest import Nest
 from rlds2buf.core.row_flags import TERMINATED, TRUNCATED
 
-__all__ = ["MultiAgentSample", "Sample", "SampleInfo", "StepPairs", "Trajectory", "Transition"]
+__all__ = ["MultiAgentSample", "Sample", "SampleInfo", "StepPairs", "Trajectory", "Transition", "Windows"]
 
 
 class Transition(NamedTuple):
@@ -116,6 +116,67 @@ class Trajectory(NamedTuple):
         return moved
 
 
+class Windows(NamedTuple):
+    """B drawn transitions, of which some fields come as windows: what stood at K steps around each.
+
+    A field that was named in `offsets` (or by `stack` or `context`) has an axis K behind B, one
+    position for each of its offsets, in the order in which these were given; each field has its own K.
+    Position k is the step ``offsets[k]`` steps behind the drawn one (before it, if below 0) of the
+    same episode.  Where the episode, its source, or what is stored of it has no such step, the
+    nearest one stands there, or zeros if that was asked for, and `is_pad` is True.  What was not
+    named is as a :class:`Transition` has it, without the axis K.
+
+    Observations may reach one step further than the last transition: to the observation that it
+    led to, if that was recorded.  Offsets of `next_observation` count from what the transition leads
+    to (of n steps, the last of them), so its offset 0 is ``Transition.next_observation``, and its -1
+    the observation before that.
+
+    Attributes:
+        observation, action, reward, discount, extras: nests of ``[B, K, ...]``, or ``[B, ...]``;
+            named rewards and discounts are those of single steps, others of the n steps.
+        next_observation: likewise; None unless it was named.
+        is_done: ``[B] uint8``, as :class:`Transition` has it, or ``[B, K]`` of single steps.
+        steps: ``[B] int32``, how many of n steps count.
+        bootstrap_discount: ``[B]`` float, of the n steps.
+        is_pad: name, as it was given, to ``[B, K] bool``: True where there is no such step.
+        return_to_go: ``[B, K]`` float, the sum of the rewards from each step to the end of its
+            episode, or of what is stored of it, not discounted; None unless it was named.
+        time_step: ``[B, K] int64``, steps since the first stored one of the episode, 0 for that; None
+            unless it was named.
+    """
+
+    observation: Nest
+    action: Nest
+    reward: Any
+    discount: Any
+    next_observation: Nest = None
+    extras: dict[str, Nest] = {}  # noqa: RUF012 - a NamedTuple default, never mutated
+    is_done: Any = None
+    steps: Any = None
+    bootstrap_discount: Any = None
+    is_pad: dict[str, Any] = {}  # noqa: RUF012 - likewise
+    return_to_go: Any = None
+    time_step: Any = None
+
+    def __repr__(self) -> str:
+        return shown.batch(self)
+
+    def to(self, to: str, *, device: Any = None, pin_memory: bool = False) -> Windows:
+        """As tensors of a framework: see :meth:`Sample.to`."""
+        moved: Windows = converter(to, device=device, pin_memory=pin_memory)(self)
+        return moved
+
+    @property
+    def terminated(self) -> np.ndarray:
+        """Where `is_done` says that the environment ended the episode; do not bootstrap."""
+        return np.asarray(self.is_done == TERMINATED)
+
+    @property
+    def truncated(self) -> np.ndarray:
+        """Where `is_done` says that the episode was cut; bootstrap."""
+        return np.asarray(self.is_done == TRUNCATED)
+
+
 class StepPairs(NamedTuple):
     """Rows t with the type of row t+1 of the flattened data, as TF-Agents' Trajectory has them.
 
@@ -161,7 +222,7 @@ class SampleInfo(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A batch: `data` (:class:`Transition` or :class:`Trajectory`) and `info`."""
+    """A batch: `data` (:class:`Transition`, :class:`Trajectory` or :class:`Windows`) and `info`."""
 
     data: Any
     info: SampleInfo

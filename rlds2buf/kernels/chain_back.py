@@ -7,7 +7,7 @@ import numpy as np
 from rlds2buf.core.row_flags import BREAK, CODE, LINKED
 from rlds2buf.kernels.compiled import compiled
 
-__all__ = ["note_links", "walk_back"]
+__all__ = ["before", "before_numpy", "note_links", "walk_back"]
 
 
 def walk_back_numpy(
@@ -25,7 +25,7 @@ def walk_back_numpy(
     steps[:] = 0
     going, slot = np.arange(len(starts)), starts
     for count in range(1, limit + 1):
-        slot = _before_numpy(flags, links, back, oldest, slot)
+        slot = before_numpy(flags, links, back, oldest, slot)
         going, slot = going[slot >= 0], slot[slot >= 0]
         if not len(going):
             return
@@ -33,7 +33,7 @@ def walk_back_numpy(
         steps[going] = count
 
 
-def _before_numpy(flags: np.ndarray, links: np.ndarray, back: np.ndarray, oldest: int, slots: np.ndarray) -> np.ndarray:
+def before_numpy(flags: np.ndarray, links: np.ndarray, back: np.ndarray, oldest: int, slots: np.ndarray) -> np.ndarray:
     """The slots of the rows that go on to these, or -1."""
     capacity = len(flags)
     age = (slots - oldest) % capacity
@@ -77,10 +77,10 @@ def walk_back(flags, links, back, oldest, starts, out, steps):  # type: ignore[n
         slot = starts[i]
         count = 0
         while count < limit:
-            before = _before(flags, links, back, oldest, slot)
-            if before < 0:
+            found = before(flags, links, back, oldest, slot)
+            if found < 0:
                 break
-            slot = before
+            slot = found
             count += 1
             out[i, limit - count] = slot
         steps[i] = count
@@ -89,20 +89,24 @@ def walk_back(flags, links, back, oldest, starts, out, steps):  # type: ignore[n
 
 
 @compiled
-def _before(flags, links, back, oldest, slot):  # type: ignore[no-untyped-def]
-    """The slot of the row that goes on to this one, or -1."""
+def before(flags, links, back, oldest, slot):  # type: ignore[no-untyped-def]
+    """The slot of the row that goes on to this one, or -1; the arguments are those of :func:`walk_back`."""
     capacity = flags.shape[0]
-    age = (slot - oldest) % capacity
-    if back.shape[0]:
-        before = back[slot]
-        flag = flags[before]
-        # A row that is older than a held one is held.
-        if (before - oldest) % capacity < age and flag & LINKED and not flag & (CODE | BREAK) and links[before] == slot:
-            return before
-    before = (slot - 1) % capacity
-    if age == 0 or flags[before] & (CODE | BREAK | LINKED):
+    if slot == oldest:
         return -1
-    return before
+    if back.shape[0]:
+        leading = back[slot]
+        flag = flags[leading]
+        age, older = slot - oldest, leading - oldest
+        if age < 0:
+            age += capacity
+        if older < 0:
+            older += capacity
+        # A row that is older than a held one is held.
+        if older < age and flag & LINKED and not flag & (CODE | BREAK) and links[leading] == slot:
+            return leading
+    leading = slot - 1 if slot else capacity - 1
+    return -1 if flags[leading] & (CODE | BREAK | LINKED) else leading
 
 
 @compiled(twin=note_links_numpy)

@@ -16,7 +16,7 @@ import numpy as np
 from rlds2buf.kernels.compiled import compiled
 from rlds2buf.kernels.memory import copy_bytes
 
-__all__ = ["ALIGN", "AT_LAST", "AT_SLOT", "BEHIND_LAST", "BEHIND_SLOT", "gather_rows"]
+__all__ = ["ALIGN", "AT_LAST", "AT_SLOT", "BEHIND_LAST", "BEHIND_SLOT", "RowsAt", "gather_rows"]
 
 AT_SLOT, AT_LAST, BEHIND_LAST, BEHIND_SLOT = 0, 1, 2, 3
 """Which of an item's rows a column gives: its first, its last, or the one behind one of these."""
@@ -26,7 +26,7 @@ ALIGN = 64
 """Where parts of a batch start: a cache line, and what other frameworks want of memory that they borrow."""
 
 
-class _Memory:
+class RowsAt:
     """Rows of bytes at an address, as numpy takes them; whoever gives the address keeps them."""
 
     def __init__(self, address: int, rows: int, size: int) -> None:
@@ -54,7 +54,7 @@ def gather_rows_numpy(
             rows[which] = behind
         if size and len(slots):
             target = out[start : start + size * len(slots)].view(f"V{size}")
-            np.asarray(_Memory(address, capacity, size)).take(rows[which], out=target, mode="clip")
+            np.asarray(RowsAt(address, capacity, size)).take(rows[which], out=target, mode="clip")
     return skip
 
 

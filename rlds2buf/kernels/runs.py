@@ -13,15 +13,15 @@ import numpy as np
 from rlds2buf.core.row_flags import BREAK, CODE, FINAL_ROW, LINKED, OWN_NEXT
 from rlds2buf.kernels.compiled import compiled
 
-__all__ = ["EPISODE", "FINAL", "FUTURE", "chain_rows", "pick_rows", "scan_runs"]
+__all__ = ["EPISODE", "FINAL", "FUTURE", "chain_rows", "lacks_next", "pick_rows", "scan_runs"]
 
 FINAL, EPISODE, FUTURE = 0, 1, 2
 """Strategies: the end of the run, anywhere in it, from the transition itself on."""
 
 
 @compiled
-def _lacks_next(flags, slot):  # type: ignore[no-untyped-def]
-    """Whether the row's next observation is a placeholder: a final row that carries BREAK."""
+def lacks_next(flags, slot):  # type: ignore[no-untyped-def]
+    """Whether the next observation of a row in a slot is a placeholder: a final row that carries BREAK."""
     if flags[slot] & OWN_NEXT:
         return False
     following = slot + 1
@@ -78,7 +78,7 @@ def scan_runs(flags, slot, start, stop, first, runs):  # type: ignore[no-untyped
                 if fill:
                     runs[0, count] = first
                     runs[1, count] = key
-                    runs[2, count] = key - 1 if _lacks_next(flags, slot) else key
+                    runs[2, count] = key - 1 if lacks_next(flags, slot) else key
                 count += 1
                 first = -1
         slot += 1
@@ -127,7 +127,7 @@ def chain_rows(flags, links, slots, place, members, runs):  # type: ignore[no-un
                 if slot == capacity:
                     slot = 0
         runs[0, count] = total - start
-        runs[1, count] = 1 if _lacks_next(flags, slot) else 0
+        runs[1, count] = 1 if lacks_next(flags, slot) else 0
         count += 1
     return count
 

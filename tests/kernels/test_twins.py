@@ -10,7 +10,20 @@ import pytest
 
 from rlds2buf.codecs.tfrecord.frames import frame, length_crcs
 from rlds2buf.core.row_flags import BREAK, FINAL_ROW, LINKED, OWN_NEXT
-from rlds2buf.kernels import chain, chain_back, digits, frames, gather, goals, priorities, returns, ring, runs, sum_tree
+from rlds2buf.kernels import (
+    chain,
+    chain_back,
+    digits,
+    frames,
+    gather,
+    goals,
+    priorities,
+    returns,
+    ring,
+    runs,
+    sum_tree,
+    windows,
+)
 from rlds2buf.kernels.compiled import Kernel
 
 SEEDS = range(20)
@@ -87,6 +100,49 @@ def test_gather(seed: int) -> None:
         skip = act(addresses, np.array(sizes), choice, slots, last, capacity, out, offsets)
         found.append(out[skip : skip + int(ends[-1])].tobytes())
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_windows(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    capacity, batch = int(rng.integers(1, 30)), int(rng.integers(0, 12))
+    flags, links = some_flags(rng, capacity), rng.integers(0, capacity, capacity)
+    back, oldest = rng.integers(0, capacity, capacity), int(rng.integers(capacity))
+    if seed % 3 == 0:
+        flags &= ~np.uint8(LINKED)
+        links, back = links[:0], back[:0]
+    chains = flags, links, back, oldest
+    widths = rng.integers(1, 5, 4)
+    edges = np.concatenate([[0], np.cumsum(widths)])
+    offsets, anchor = rng.integers(-7, 8, edges[-1]), rng.integers(0, 2, 4)
+    reach = rng.integers(0, 3, 4).astype(np.uint8)
+    anchors = rng.integers(0, capacity, (2, batch))
+    rows, places = np.zeros((2, batch * int(edges[-1])), np.int64)
+    found = assert_twins(windows.find_rows, *chains, anchors, anchor, reach, offsets, edges, rows, places)[-2]
+    slots = anchors[0]
+    assert_twins(windows.count_before, *chains, slots, np.zeros(batch, np.int64))
+    assert_twins(windows.longest_run, *chains, np.arange(capacity), int(rng.integers(1, 40)))
+    some = np.where(found < 0, ~found, found)[: batch * int(edges[1])].reshape(batch, int(edges[1]))
+    for dtype in (np.float32, np.float64, np.int64, np.bool_):
+        reward = (rng.random(capacity) * 3).astype(dtype)
+        assert_twins(windows.earnings, flags, links, reward, some, np.zeros(some.shape))
+
+    sizes = [int(size) for size in rng.choice([0, 1, 2, 3, 7, 8, 12, 31, 64, 100, 128, 300], 6)]
+    columns, own = rng.integers(0, 256, (2, capacity, max(sizes) + 1), np.uint8)
+    columns, own = ([np.ascontiguousarray(each[:, :size]) for size in sizes] for each in (columns, own))
+    group = rng.integers(0, 4, len(sizes))
+    ends = np.cumsum(
+        [-(-size * batch * int(widths[g]) // gather.ALIGN) * gather.ALIGN for size, g in zip(sizes, group, strict=True)]
+    )
+    starts = np.append(0, ends[:-1]).astype(np.int64)
+    addresses = np.array([column.ctypes.data for column in columns], np.int64)
+    nexts = np.array([column.ctypes.data if i % 2 else 0 for i, column in enumerate(own)], np.int64)
+    copied = []
+    for act in (windows.gather_windows.twin, windows.gather_windows.compile()):
+        out = np.zeros(int(ends[-1]) + gather.ALIGN, np.uint8)
+        skip = act(addresses, nexts, np.array(sizes), group, flags, found, edges * batch, out, starts)
+        copied.append(out[skip : skip + int(ends[-1])].tobytes())
+    assert copied[0] == copied[1]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -25,7 +25,7 @@ from rlds2buf.core import shown
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.closed import Closed
 from rlds2buf.core.frameworks import converter
-from rlds2buf.core.sample import MultiAgentSample, Trajectory, Transition
+from rlds2buf.core.sample import MultiAgentSample, Trajectory, Transition, Windows
 
 __all__ = ["MultiAgentBuffer", "make_multi_agent"]
 
@@ -356,7 +356,7 @@ class MultiAgentBuffer(Closed):
             _refuse_ids(ids)
             engine.independent.check(parts, check_limits)
 
-    def get(self, keys: Mapping[str, npt.ArrayLike], **options: Any) -> dict[str, Transition | Trajectory]:
+    def get(self, keys: Mapping[str, npt.ArrayLike], **options: Any) -> dict[str, Transition | Trajectory | Windows]:
         """The items of these keys, policy by policy, as ``Buffer.get`` gives them.
 
         Args:

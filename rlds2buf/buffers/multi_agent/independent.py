@@ -114,7 +114,7 @@ class Independent:
         wanted = shares(count, ratio, rng)
         keys = fresh.take(engine, wanted)
         old = old_for(len(keys), wanted, count, ratio, rng)
-        samples = [fresh.sample(engine, keys, view)] if len(keys) else []
+        samples = [fresh.sample(engine, keys, view, engine.rng if drawn is None else drawn)] if len(keys) else []
         if old:
             samples.append(_drawn(engine, drawn, old, options))
         return (joined(samples), len(keys)) if samples else (None, 0)

@@ -132,7 +132,7 @@ class Lockstep:
         if not replace and old > len(slots):
             raise NotEnoughItems(f"the buffer holds {len(slots)} time slots, and sampling needs at least {old}")
         drawn = slots.draw(rng, old, replace=replace) if old else new[:0]
-        batch = self.read(np.concatenate([new, drawn]), **options)
+        batch = self.read(np.concatenate([new, drawn]), rng, **options)
         if ratio is not None:
             self.next_slot = after if wanted else self.next_slot
             batch.num_new = {name: int(np.count_nonzero(slot < len(new))) for name, slot in batch.slot.items()}
@@ -219,15 +219,15 @@ class Lockstep:
             before, self.slots = self.slots.state(), TimeSlots(capacities)
             self.slots.restore(before)
 
-    def read(self, drawn: np.ndarray, **view: Any) -> MultiAgentSample:
-        """The rows of slots ``drawn [n] int64``; policies that have none are absent."""
+    def read(self, drawn: np.ndarray, rng: np.random.Generator, **view: Any) -> MultiAgentSample:
+        """The rows of slots ``drawn [n] int64``; policies that have none are absent.  Open horizons are drawn."""
         size = len(self.slots)
         batch = MultiAgentSample()
         batch.num_slots = len(drawn)
         for name, engine, (keys, slot, agents) in zip(self.names, self.engines, self.slots.rows_of(drawn), strict=True):
             if not len(keys):
                 continue
-            data = engine.get(as_keys(keys), engine.view.changed(**view))
+            data = engine.get(as_keys(keys), engine.view.changed(**view), rng)
             ones = np.ones(len(keys))
             batch[name] = Sample(data, SampleInfo(keys.astype(np.uint64), ones / size, ones, ones, size))
             batch.slot[name], batch.agent_index[name] = slot, agents

@@ -52,9 +52,9 @@ class Fresh:
         self.next = before
         return some
 
-    def sample(self, engine: Engine, keys: np.ndarray, view: View) -> Sample:
-        """New items as a Sample: each is certain to be there once, with a weight of 1."""
-        data = engine.get(keys, view)
+    def sample(self, engine: Engine, keys: np.ndarray, view: View, rng: np.random.Generator) -> Sample:
+        """New items as a Sample: each is certain to be there once, with a weight of 1.  Open horizons are drawn."""
+        data = engine.get(keys, view, rng)
         ones = np.ones(len(keys))
         priority = engine.sampler.priority_of(engine.contents.slots_of(keys))
         return Sample(data, SampleInfo(keys, ones, priority, ones.copy(), engine.sampler.count))

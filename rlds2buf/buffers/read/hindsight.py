@@ -10,13 +10,14 @@ import numpy as np
 
 from rlds2buf.buffers.read.reader import Reader, discounted
 from rlds2buf.buffers.read.view import View
+from rlds2buf.buffers.read.windows import WindowReader
 from rlds2buf.buffers.rows.episode_index import Episodes
 from rlds2buf.buffers.rows.row_store import RowStore
 from rlds2buf.buffers.select.samplers import item_slots
 from rlds2buf.core import nest
 from rlds2buf.core.arguments import integer
 from rlds2buf.core.row_flags import CONTINUE, TERMINATED
-from rlds2buf.core.sample import Transition
+from rlds2buf.core.sample import Transition, Windows
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import NotEnoughItems
 from rlds2buf.kernels.goals import judge, judge_numpy, put
@@ -50,6 +51,8 @@ class Drawn(NamedTuple):
         chosen: ``[B * n] bool``, which of them get new goals.
         steps: ``[B] int32``, how many of each path's n count; None for n = 1.
         hindsight: what puts them in: how it was set up when they were drawn.
+        view: of the batch.
+        windows: ``[B * n]``, around each of `rows`, if the view has any.
     """
 
     rows: Transition
@@ -57,6 +60,8 @@ class Drawn(NamedTuple):
     chosen: np.ndarray
     steps: np.ndarray | None
     hindsight: Hindsight
+    view: View
+    windows: Windows | None = None
 
 
 class Hindsight:
@@ -140,9 +145,11 @@ class Hindsight:
             self._warn_of_slowness()
         self._store = store
         self._reader = Reader(store)
+        self._windows = WindowReader(self._reader)
         self.episodes = Episodes(store) if episodes is None else episodes
         paths = [store.paths[i][1:] for i in store.observation]
         achieved = [paths.index(goal.achieved.path) for goal in self.goals]
+        self._desired = [paths.index(goal.desired.path) for goal in self.goals]
         self._leaves = tuple(sorted(set(achieved)))
         self._achieved = [self._leaves.index(i) for i in achieved]
         dtypes = [store.fields[i].dtype for i in store.observation]
@@ -176,17 +183,25 @@ class Hindsight:
             "while_sampling": self.while_sampling,
         }
 
-    def read(self, slots: np.ndarray, view: View, uniforms: np.ndarray, waiting: Mapping[int, int]) -> Drawn:
+    def read(
+        self,
+        slots: np.ndarray,
+        view: View,
+        uniforms: np.ndarray,
+        waiting: Mapping[int, int],
+        horizons: np.ndarray | None = None,
+    ) -> Drawn:
         """Read what a batch needs.
 
         Args:
             slots: ``[B] int64``, drawn.
             view: of the batch.
-            uniforms: ``[2, B] float64`` in [0, 1), which picks go by.
+            uniforms: ``[2, B] float64`` in [0, 1), which picks go by; there may be more rows.
             waiting: the newest transition of each source that goes on (see buffers/contents/contents.py).
+            horizons: ``[B] int64``, of how many steps each is at most, in place of the view's.
 
         Raises:
-            ValueError: the view is one of sequences or whole items.
+            ValueError: the view is one of sequences or whole items, or has windows of what is judged anew.
         """
         if view.sequence_length is not None or view.whole:
             raise ValueError(
@@ -195,20 +210,34 @@ class Hindsight:
             )
         self.episodes.update(waiting.values())
         code = _CODES[self.strategy]
-        picks, chosen, room = self.episodes.pick(slots, uniforms, self.ratio, code, self.include_current)
-        n = view.n_step
+        picks, chosen, room = self.episodes.pick(slots, uniforms[:2], self.ratio, code, self.include_current)
+        n = view.longest
         steps = None
         if n > 1:
-            path, steps = self._reader.chains(slots, n)
+            path, steps = self._reader.chains(slots, n, horizons)
             # Whether a placeholder meets a goal nobody knows: a path with a new goal stops before it.
             steps = np.where(chosen, np.minimum(steps, room), steps).astype(np.int32)
             slots, picks, chosen = path.reshape(-1), picks.repeat(n), chosen.repeat(n)
         rows, leaves = self._reader.with_outcomes(slots, picks, self._leaves, view.gamma)
         reached = [goal.achieved.read(leaves[i]) for goal, i in zip(self.goals, self._achieved, strict=True)]
-        return Drawn(rows, reached, chosen, steps, self)
+        windows = None
+        if view.windows is not None:
+            self._windows.layout(view.windows).refuse_judged()
+            windows = self._windows.read(slots, view.windows, waiting)
+        return Drawn(rows, reached, chosen, steps, self, view, windows)
 
-    def finish(self, drawn: Drawn, gamma: float) -> Transition:
+    def finish(self, drawn: Drawn, gamma: float) -> Transition | Windows:
         """Put the new goals in and judge the transitions by them; calls the functions."""
+        judged = self._judged(drawn, gamma)
+        offsets, windows = drawn.view.windows, drawn.windows
+        if offsets is None or windows is None:
+            return judged
+        for leaf, goal, values in zip(self._desired, self.goals, drawn.reached, strict=True):
+            self._windows.put(windows, offsets, leaf, goal.desired, values, drawn.chosen)
+        return _around(windows, judged)
+
+    def _judged(self, drawn: Drawn, gamma: float) -> Transition:
+        """The transitions with their new goals, rewards and ends."""
         rows, reached, chosen = drawn[:3]
         for goal, start, values in zip(self.goals, self._starts, reached, strict=True):
             if start < 0:
@@ -296,6 +325,26 @@ def _start(goal: Goal, dtypes: set[np.dtype]) -> int:
 def _check_reward(spec: StepSpec) -> None:
     if not isinstance(spec.reward, FieldSpec) or spec.reward.shape != ():
         raise ValueError("hindsight needs data with one reward per step, for reward_fn gives one")
+
+
+def _around(windows: Windows, judged: Transition) -> Windows:
+    """Windows ``[B * n]`` of paths as those of the transitions ``[B]`` that these became."""
+    names = ("reward", "discount", "is_done", "steps", "bootstrap_discount")
+    judgements = {name: getattr(judged, name) for name in names}
+    size = len(judged.steps)
+    if len(windows.steps) == size:
+        return windows._replace(**judgements)
+    first = np.arange(size) * (len(windows.steps) // size)
+    last = first + judged.steps - 1
+
+    def start(column: np.ndarray | None) -> np.ndarray | None:
+        return None if column is None else column[first]
+
+    same = {name: nest.map_structure(start, getattr(windows, name)) for name in ("observation", "action", "extras")}
+    following = nest.map_structure(lambda column: None if column is None else column[last], windows.next_observation)
+    pads = {name: pad[last if name.startswith("next_") else first] for name, pad in windows.is_pad.items()}
+    time_step = start(windows.time_step)
+    return Windows(**same, **judgements, next_observation=following, is_pad=pads, time_step=time_step)
 
 
 def _joined(rows: Transition, steps: np.ndarray, gamma: float) -> Transition:

@@ -47,12 +47,21 @@ class Predecessors:
             `count` are real; never beyond the start of an episode, in another source, or a row that left.
         """
         store = self.store
-        links = _NONE if store.links is None else store.links
-        if store.links is not None:
-            self._update(store.links, growing)
+        links, back = self.index(growing)
         path, count = np.empty((len(slots), limit), np.int64), np.empty(len(slots), np.int32)
-        walk_back(store.flags, links, self._back, int(store.slot_of(store.oldest)), slots, path, count)
+        walk_back(store.flags, links, back, int(store.slot_of(store.oldest)), slots, path, count)
         return path, count
+
+    def index(self, growing: Iterable[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Links and the way back, ``[capacity] int64`` each, as :func:`walk_back` takes them; empty if not needed.
+
+        Args:
+            growing: as for :meth:`walk`.
+        """
+        if self.store.links is None:
+            return _NONE, _NONE
+        self._update(self.store.links, growing)
+        return self.store.links, self._back
 
     def _update(self, links: np.ndarray, growing: Iterable[int]) -> None:
         """Take in the links set since the last time: those of new rows, and of rows that have gone on."""

@@ -21,7 +21,7 @@ from rlds2buf.kernels.chain import finish, walk
 from rlds2buf.kernels.gather import ALIGN, AT_LAST, AT_SLOT, BEHIND_LAST, BEHIND_SLOT, gather_rows
 from rlds2buf.views.transitions import sum_dtype
 
-__all__ = ["Reader", "discounted"]
+__all__ = ["Reader", "as_float", "discounted"]
 
 _PATH_BYTES = 16
 """Of one step of a sequence, beside its fields: its slot, flags and mask."""
@@ -41,7 +41,7 @@ class Reader:
     def __init__(self, store: RowStore) -> None:
         self.store = store
         self.unpack = Unpacker(store.spec)
-        self._before = Predecessors(store)
+        self.before = Predecessors(store)
         following = sum(field.row_bytes for path, field in store.spec.fields() if path[0] == "observation")
         self._step_bytes = store.spec.row_bytes + following + _PATH_BYTES
         self._layout = -1
@@ -56,7 +56,7 @@ class Reader:
         Raises:
             TooLarge: it can't; the message names the arguments and the bytes.
         """
-        name, steps, each = "n_step", view.n_step, _N_STEP_BYTES
+        name, steps, each = "n_step", view.longest, _N_STEP_BYTES
         if view.sequence_length is not None:
             name, steps, each = "sequence_length", view.sequence_length + view.burn_in, self._step_bytes
         size = count * (steps * each + self._step_bytes)
@@ -81,9 +81,9 @@ class Reader:
         return self._transitions(arrays[:count], codes, gamma), arrays[count:]
 
     def _transitions(self, arrays: list[np.ndarray], codes: np.ndarray, gamma: float) -> Transition:
-        parts = self._parts(arrays)
+        parts = self.parts(arrays)
         size = len(codes)
-        discount = _as_float(parts["discount"], size)
+        discount = as_float(parts["discount"], (size,))
         steps, bootstrap = np.empty(size, np.int32), np.empty(size, np.float32)
         if discount.dtype.itemsize in (4, 8):
             finish(codes, discount, gamma, steps, bootstrap)
@@ -103,47 +103,74 @@ class Reader:
             bootstrap,
         )
 
-    def n_step(self, slots: np.ndarray, n: int, gamma: float) -> Transition:
-        """Transitions over up to `n` steps; rewards and discounts as :class:`Transition` says."""
-        store = self.store
-        path, steps = self.chains(slots, n)
-        arrays, flags = self._gather(slots, path[:, -1].copy())
-        parts = self._parts(arrays)
+    def n_step(self, slots: np.ndarray, n: int, gamma: float, horizons: np.ndarray | None = None) -> Transition:
+        """Transitions over up to `n` steps; rewards and discounts as :class:`Transition` says.
+
+        With `horizons`, ``[B] int64`` from 1 to `n`, over up to as many each.
+        """
+        path, steps = self.chains(slots, n, horizons)
+        last = path[:, -1] if horizons is None else path[np.arange(len(path)), steps - 1]
+        arrays, flags = self._gather(slots, last.copy())
+        parts = self.parts(arrays)
         codes = flags & CODE
-        reward = store.columns[self._id("reward")][path]
-        discount = np.ones(path.shape)
-        if "discount" in self._ids:
-            discount[...] = store.columns[self._ids["discount"]][path]
-        total, whole = discounted(reward, discount, steps, gamma)
-        whole *= codes != TERMINATED
-        logged = _as_float(parts["discount"], len(slots))
+        reward, discount, bootstrap = self.sums(path, steps, codes, gamma)
         return Transition(
             observation=parts["observation"],
             action=parts["action"],
-            reward=total,
-            discount=whole.astype(logged.dtype),
+            reward=reward,
+            discount=discount,
             next_observation=parts["next_observation"],
             extras=parts["extras"],
             is_done=codes,
             steps=steps,
-            bootstrap_discount=(whole * gamma).astype(np.float32),
+            bootstrap_discount=bootstrap,
         )
 
-    def read(self, slots: np.ndarray, view: View, growing: Iterable[int] = ()) -> Transition | Trajectory:
-        """What a view makes of rows ``slots [B] int64``.
+    def sums(
+        self, path: np.ndarray, steps: np.ndarray, codes: np.ndarray, gamma: float
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What n-step transitions earn: their `reward`, `discount` and `bootstrap_discount`, ``[B, ...]`` and ``[B]``.
+
+        Args:
+            path: ``[B, n] int64``, slots of their steps.
+            steps: ``[B]``, how many of them count.
+            codes: ``[B] uint8``, how they end.
+            gamma: discount per step.
+
+        Raises:
+            ValueError: there is no reward of one array.
+        """
+        store = self.store
+        if self._layout != store.layout:
+            self._refresh()
+        reward = store.columns[self._id("reward")][path]
+        discount, dtype = np.ones(path.shape), np.dtype(np.float32)
+        if "discount" in self._ids:
+            logged = store.columns[self._ids["discount"]]
+            discount[...] = logged[path]
+            dtype = logged.dtype if logged.dtype.kind == "f" else dtype
+        total, whole = discounted(reward, discount, steps, gamma)
+        whole *= codes != TERMINATED
+        return total, whole.astype(dtype), (whole * gamma).astype(np.float32)
+
+    def read(
+        self, slots: np.ndarray, view: View, growing: Iterable[int] = (), horizons: np.ndarray | None = None
+    ) -> Transition | Trajectory:
+        """What a view without windows makes of rows ``slots [B] int64``.
 
         Args:
             slots: of held transitions.
             view: which kind, and how long.
             growing: keys of the transitions whose successors may still come.
+            horizons: as for :meth:`n_step`.
         """
         if view.whole:
             return self.whole(slots)
         if view.sequence_length is None:
-            if view.n_step > 1:
-                return self.n_step(slots, view.n_step, view.gamma)
+            if view.longest > 1:
+                return self.n_step(slots, view.longest, view.gamma, horizons)
             return self.transitions(slots, view.gamma)
-        before = self._before.walk(slots, view.burn_in, growing) if view.burn_in else None
+        before = self.before.walk(slots, view.burn_in, growing) if view.burn_in else None
         data = self.sequences(slots, view.sequence_length, before)
         return data._replace(initial_state=initial_state(data, view)) if view.state else data
 
@@ -186,8 +213,8 @@ class Reader:
         arrays, flags = self._gather(flat, flat)
         padded = not bool(held.all())
         codes = (flags & CODE).reshape(path.shape)
-        parts = self._parts(arrays)
-        discount = _as_float(parts["discount"], len(flat)).reshape(path.shape)
+        parts = self.parts(arrays)
+        discount = as_float(parts["discount"], flat.shape).reshape(path.shape)
         discount *= codes != TERMINATED
 
         def block(column: np.ndarray | None) -> np.ndarray | None:
@@ -219,13 +246,16 @@ class Reader:
             burn_in=burn_in,
         )
 
-    def chains(self, slots: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Slots ``[B, length] int64`` of consecutive transitions, and how many ``[B] int32`` are real."""
+    def chains(self, slots: np.ndarray, length: int, most: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Slots ``[B, length] int64`` of consecutive transitions, and how many ``[B] int32`` are real, or wanted.
+
+        With ``most [B]``, no more of them than that are.
+        """
         path = np.empty((len(slots), length), np.int64)
         steps = np.empty(len(slots), np.int32)
         links = _NO_LINKS if self.store.links is None else self.store.links
         walk(self.store.flags, links, slots, path, steps)
-        return path, steps
+        return path, steps if most is None else np.minimum(steps, most).astype(np.int32)
 
     def _gather(
         self, slots: np.ndarray, last: np.ndarray, leaves: tuple[int, ...] | None = None
@@ -256,10 +286,10 @@ class Reader:
             arrays[position] = vocabulary.decode(arrays[position])
         return arrays, flags
 
-    def _parts(self, arrays: list[np.ndarray]) -> dict[str, Any]:
-        """Gathered arrays as nests by field name."""
+    def parts(self, arrays: list[np.ndarray], following: bool = True) -> dict[str, Any]:
+        """Gathered arrays as nests by field name; with `following` those of next observations come last."""
         remaining = iter(arrays)
-        return {name: build(remaining) for name, build in self._builders}
+        return {name: build(remaining) for name, build in (self._builders if following else self._builders[:-1])}
 
     def _id(self, name: str) -> int:
         if name not in self._ids:
@@ -398,7 +428,8 @@ def _builder(skeleton: nest.Nest) -> Callable[[Iterator[np.ndarray]], nest.Nest]
     return lambda arrays: tuple([build(arrays) for build in parts])
 
 
-def _as_float(discount: np.ndarray | None, size: int) -> np.ndarray:
+def as_float(discount: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
+    """Logged discounts as numbers that can be multiplied; ones where none were logged."""
     if discount is None:
-        return np.ones(size, np.float32)
+        return np.ones(shape, np.float32)
     return discount if discount.dtype.kind == "f" else discount.astype(np.float32)

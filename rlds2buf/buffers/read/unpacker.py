@@ -15,7 +15,7 @@ import numpy as np
 from rlds2buf.buffers.rows.blobs import OBJECT, is_blob
 from rlds2buf.core import nest
 from rlds2buf.core.ragged import unpack_rows
-from rlds2buf.core.sample import Trajectory, Transition
+from rlds2buf.core.sample import Trajectory, Transition, Windows
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import ReplayError, SnapshotCorrupt, SourceFormatError
 
@@ -44,18 +44,18 @@ class Unpacker:
         self._fields = [(str(path[0]), path[1:], field) for path, field in spec.fields() if is_blob(field)]
 
     def __call__(self, data: Any, decode: bool = True) -> Any:
-        """A Transition or Trajectory with its arrays of varying shape unpacked, and pictures decoded.
+        """A Transition, Trajectory or Windows with its arrays of varying shape unpacked, and pictures decoded.
 
         Args:
             data: as read; not changed.
-            decode: whether pictures become pixels, ``[B, (T,) height, width, channels]`` (an object
+            decode: whether pictures become pixels, ``[B, (T or K,) height, width, channels]`` (an object
                 array of arrays where their sizes differ); else they stay byte strings.
 
         Raises:
             ReplayError: a picture can't be decoded.
             SnapshotCorrupt: an array of varying shape is damaged.
         """
-        if not isinstance(data, Transition | Trajectory):
+        if not isinstance(data, Transition | Trajectory | Windows):
             return data
         for part, path, field in self._fields:
             if field.image is not None and not decode:
