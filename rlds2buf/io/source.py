@@ -146,6 +146,13 @@ class Source(abc.ABC):
         """
         return self
 
+    def as_episodes(self) -> Source:
+        """The same data as episodes, where :meth:`read` gives pieces of them (items of a table); else itself.
+
+        A conversion and a validation ask for it.  What is returned is closed with this one.
+        """
+        return self
+
     def without(self, paths: Iterable[str]) -> Source:
         """The same data, perhaps without these step fields: a hint that nobody will look at them.
 

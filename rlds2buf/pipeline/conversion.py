@@ -263,6 +263,7 @@ def convert(
             raise ValueError(f"{', '.join(given)}: for opening a path, not for an opened source")
         if source.is_endless:
             raise ValueError(f"{source.name}: a mixture without end (stop='never') can't be written")
+        source = source.as_episodes()
         sink = open_sink(sink, to=to, overwrite=overwrite, resume=resume, **(sink_options or {}))
         choices = {
             "on_invalid": on_invalid,

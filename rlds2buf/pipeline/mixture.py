@@ -200,6 +200,13 @@ class MixtureSource(Source):
         """Of the sources' own, if they still agree then."""
         return self._in_lane([source.with_video_frames() for source in self._sources])
 
+    def as_episodes(self) -> Source:
+        """Of the sources' own."""
+        inner = [source.as_episodes() for source in self._sources]
+        if all(one is other for one, other in zip(inner, self._sources, strict=True)):
+            return self
+        return MixtureSource(inner, names=self._names, source_column=self._column, **self._how)
+
     def without(self, paths: Iterable[str]) -> Source:
         """See :meth:`Source.without`; if the sources still agree then."""
         unwanted = [name for name in paths if name != "extras/source_id" or not self._column]

@@ -124,6 +124,11 @@ class TransformedSource(Source):
         """As the source's, if everything that is to be done can be done without pixels."""
         return self._in_lane(self._source.with_video_frames())
 
+    def as_episodes(self) -> Source:
+        """As the source's, with the same done to them."""
+        inner = self._source.as_episodes()
+        return self if inner is self._source else TransformedSource(inner, **self._options)
+
     def without(self, paths: Iterable[str]) -> Source:
         """See :meth:`Source.without`: fields that come through under their own names are dropped."""
         plain = dict(self._source.spec.fields())

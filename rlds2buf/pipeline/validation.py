@@ -73,6 +73,7 @@ def _validated(
     max_details: int,
     jobs: int,
 ) -> ValidationReport:
+    source = source.as_episodes()
     report = ValidationReport(source.name, max_details=max_details)
     findings = Findings(source.findings())
     checker = Checker(source.spec, allow_nonfinite=allow_nonfinite)

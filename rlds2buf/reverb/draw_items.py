@@ -11,6 +11,7 @@ import numpy as np
 from rlds2buf.core import nest
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.room import require_room
+from rlds2buf.errors import SourceFormatError
 from rlds2buf.formats.reverb.checkpoint_source import ReverbCheckpointSource
 from rlds2buf.formats.reverb.protocol.checkpoint_files import latest_checkpoint
 from rlds2buf.pipeline.opening import open_source
@@ -57,11 +58,14 @@ def draw_items(uri: str, count: int, *, seed: int | None = None, **options: Any)
         seed: of the draws from a checkpoint.
         options: of the format's source: ``table``, ``consume``, ``timeout``.
 
+    Items whose columns differ in length (of dm-reverb's TrajectoryWriter, say) give each column the rows that it has.
+
     Raises:
-        SourceError: it can't be read, or is empty.
+        SourceError: it can't be read, or is empty, or the items' columns differ in more than their length.
         ValueError: no such address.
     """
     require_room(count * 8, f"batch_size: {count:,} items")
+    options["join"] = False
     if uri.startswith("reverb://"):
         options["num_items"] = count
     with open_source(uri, **options) as source:
@@ -80,8 +84,18 @@ def draw_items(uri: str, count: int, *, seed: int | None = None, **options: Any)
         for path, column in item.flatten():
             parts.setdefault(nest.path_name(path), []).append(column)
     return Drawn(
-        {name: np.concatenate(rows) for name, rows in parts.items()},
+        {name: _one_after_another(name, rows, uri) for name, rows in parts.items()},
         np.array([item.metadata["key"] for item in items], np.uint64),
         np.array([item.metadata["priority"] for item in items]),
         size,
     )
+
+
+def _one_after_another(name: str, items: list[np.ndarray], uri: str) -> np.ndarray:
+    """The rows of a column, of all items; of items that are one row of several steps, the steps, where these vary."""
+    if len({rows.shape[1:] for rows in items}) > 1 and all(rows.ndim > 1 and len(rows) == 1 for rows in items):
+        items = [rows[0] for rows in items]
+    if len({rows.shape[1:] for rows in items}) > 1:
+        shapes = ", ".join(sorted({str(list(rows.shape[1:])) for rows in items}))
+        raise SourceFormatError(f"{uri}: the items' rows of {name} have different shapes: {shapes}")
+    return np.concatenate(items)

@@ -3,6 +3,7 @@
 kills      commands killed (SIGKILL) at random moments: nothing lost, nothing doubled, nothing half that looks whole
 mutants    files of every format with one thing wrong: a typed error, in time and within memory
 faults     full disks, input/output errors, short writes, read-only folders, sources that shrink, threads and forks
+pushers    five pushes (killed ten times a case) and an actor at once into one Reverb table (needs dm-reverb)
 soak       everything again and again in one process: memory, files and threads stay as they are
 
 Cases have numbers; the same seed and number are the same case. Exits with 1 if there are faults.
@@ -27,7 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="scripts/campaign", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("kind", choices=["kills", "mutants", "faults", "soak"])
+    parser.add_argument("kind", choices=["kills", "mutants", "faults", "pushers", "soak"])
     parser.add_argument("--minutes", type=float, default=2.0, help="how long (default 2)")
     parser.add_argument("--count", type=int, help="how many cases, however long that takes")
     parser.add_argument("--seed", type=int, default=0)
@@ -52,7 +53,7 @@ def main() -> int:
             if options.case is not None:
                 print(cases.one(options.case))
                 return 0
-            if options.kind == "soak":  # what grows, grows in one process
+            if options.kind in ("soak", "pushers"):  # what grows, grows in one process; TensorFlow does not fork
                 findings = run_here(cases.one, options.first, enough)
             else:
                 findings = run_cases(cases.one, options.first, enough, jobs=options.jobs, chunk=chunk)
@@ -74,6 +75,10 @@ def made(kind: str, folder: Path, seed: int) -> Any:
         from tests.campaign.faults import Faults
 
         return Faults(folder, seed)
+    if kind == "pushers":
+        from tests.campaign.pushers import Pushers
+
+        return Pushers(folder, seed)
     from tests.campaign.soak import Soak
 
     return Soak(folder, seed)

@@ -15,6 +15,7 @@ from rlds2buf.core.episode import Episode
 from rlds2buf.errors import EpisodeError, SourceFormatError, SourceNotFound
 from rlds2buf.files.fingerprint import fingerprint_files
 from rlds2buf.formats.reverb.item_episodes import ItemSource
+from rlds2buf.formats.reverb.joined_items import ItemStore
 from rlds2buf.formats.reverb.protocol.checkpoint_files import latest_checkpoint, read_messages
 from rlds2buf.formats.reverb.protocol.chunks import decode_tensor
 from rlds2buf.formats.reverb.protocol.signature import flatten_signature
@@ -27,12 +28,14 @@ _DECODED_CHUNKS = 64
 class ReverbCheckpointSource(ItemSource):
     """The items of one table of a checkpoint, in the order of insertion, each as an episode.
 
-    See :func:`rlds2buf.formats.reverb.item_episodes.episode_of`.  The chunks are held in memory as they are
-    compressed in the file.
+    See :func:`rlds2buf.formats.reverb.item_rows.episode_of`.  The chunks are held in memory as they are
+    compressed in the file.  :func:`rlds2buf.convert`, :func:`rlds2buf.push` and :func:`rlds2buf.validate` read the
+    episodes that the items are of (:class:`~rlds2buf.formats.reverb.joined_items.JoinedItems`).
 
     Args:
         path: a checkpoint, or a checkpointer's folder, of which the latest checkpoint is taken.
         table: the table's name; it may be left out where there is one table.
+        join: True: read episodes, whoever asks; False: items.
         budget: for each chunk, and for what the file of chunks takes beyond its own size.
 
     Raises:
@@ -42,8 +45,16 @@ class ReverbCheckpointSource(ItemSource):
 
     format: ClassVar[str] = "reverb-checkpoint"
 
-    def __init__(self, path: str | os.PathLike[str], *, table: str | None = None, budget: Budget = BUDGET) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        table: str | None = None,
+        join: bool | None = None,
+        budget: Budget = BUDGET,
+    ) -> None:
         self.name = os.fspath(path)
+        self.join = join
         self._budget = budget
         self._folder = latest_checkpoint(Path(path))
         tables = {
@@ -60,7 +71,7 @@ class ReverbCheckpointSource(ItemSource):
         self._tensors = functools.lru_cache(maxsize=_DECODED_CHUNKS)(self._decode)
 
     @functools.cached_property
-    def num_episodes(self) -> int:
+    def num_table_items(self) -> int:
         """The items of the table."""
         return sum(1 for _ in self._items())
 
@@ -70,7 +81,7 @@ class ReverbCheckpointSource(ItemSource):
         return {
             "checkpoint": self._folder.name,
             "table": table.table_name,
-            "items": self.num_episodes,
+            "items": self.num_table_items,
             "max_size": table.max_size,
             "max_times_sampled": table.max_times_sampled,
             "inserted": table.rate_limiter.insert_count,
@@ -78,7 +89,8 @@ class ReverbCheckpointSource(ItemSource):
             "signature": self.signature(),
         }
 
-    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
+    def read_items(self, start: int = 0, stop: int | None = None) -> Iterator[Episode | EpisodeError]:
+        """Items in the order of insertion."""
         for index, item in enumerate(self._items()):
             if stop is not None and index >= stop:
                 return
@@ -88,6 +100,10 @@ class ReverbCheckpointSource(ItemSource):
     def fingerprint(self) -> str:
         names = ("tables.tfrecord", "items.tfrecord", "chunks.tfrecord")
         return fingerprint_files([self._folder / name for name in names])
+
+    def store(self) -> ItemStore:
+        """All of them, the chunks as they are compressed."""
+        return ItemStore(list(self._items()), self._chunks, budget=self._budget)
 
     def _items(self) -> Iterator[Any]:
         for item in read_messages(self._folder / "items.tfrecord", "PrioritizedItem", self._budget):

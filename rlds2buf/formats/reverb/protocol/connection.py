@@ -166,7 +166,8 @@ class ReverbConnection:
         """Every table of the server.
 
         Raises:
-            ServerUnavailable: nobody answers within `timeout` seconds, or what answers is not Reverb.
+            ServerUnavailable: nobody answers within `timeout` seconds, or what answers is not Reverb, or one before
+                0.5, whose streams are others.
         """
         grpc = _grpc()
         try:
@@ -178,6 +179,12 @@ class ReverbConnection:
             raise ServerUnavailable(f"{self.address}: no Reverb server answers ({describe(cause)})") from cause
         except Exception as cause:  # protobuf's DecodeError
             raise ServerUnavailable(f"{self.address}: what answers is not a Reverb server ({cause})") from cause
+        # Reverb tells this since 0.5 (November 2021), which is also when items became what they are on the wire.
+        if not all(table.HasField("table_worker_time") for table in info.table_info):
+            raise ServerUnavailable(
+                f"{self.address}: the server is of a Reverb before 0.5, which takes and gives items in another form; "
+                "install dm-reverb 0.5 or newer there"
+            )
         state = (info.tables_state_id.high << 64) | info.tables_state_id.low
         return ServerInfo(state, {table.name: _table_state(table) for table in info.table_info})
 

@@ -68,9 +68,10 @@ is_deterministic=7 bool
 CallStats: completed=2 int64
 RateLimiterInfo: samples_per_insert=1 double, min_diff=2 double, max_diff=3 double, min_size_to_sample=4 int64, \
 insert_stats=5 CallStats, sample_stats=6 CallStats
+TableWorkerTime:
 TableInfo: name=8 string, sampler_options=1 KeyDistribution, remover_options=2 KeyDistribution, max_size=3 int64, \
 max_times_sampled=4 int32, rate_limiter_info=5 RateLimiterInfo, signature=6 StructuredValue, current_size=7 int64, \
-num_episodes=9 int64, num_deleted_episodes=10 int64, num_unique_samples=11 int64
+num_episodes=9 int64, num_deleted_episodes=10 int64, num_unique_samples=11 int64, table_worker_time=12 TableWorkerTime
 ServerInfoResponse: tables_state_id=1 Uint128, table_info=2 TableInfo*
 InsertStreamRequest: chunks=1 ChunkData*, items=2 PrioritizedItem*, keep_chunk_keys=3 uint64*
 InsertStreamResponse: keys=1 uint64*
