@@ -20,7 +20,6 @@ from rlds2buf.buffers.keys import as_keys
 from rlds2buf.buffers.read.hindsight import Hindsight
 from rlds2buf.buffers.read.prefetch import Batches
 from rlds2buf.buffers.select.prioritized import checked_priorities
-from rlds2buf.buffers.select.samplers import item_slots, transition_slots
 from rlds2buf.buffers.vector_steps import add_vector_step
 from rlds2buf.core import nest, shown
 from rlds2buf.core.arguments import choice, integer
@@ -640,26 +639,18 @@ class Buffer(Closed):
         if concatenate not in ("batch", "sequence", None):
             raise ValueError(f"concatenate must be 'batch', 'sequence' or None, got {concatenate!r}")
         engine = self.engine
-        with engine.lock:
-            engine.store.require_whole()
-            slots = transition_slots(engine.store)
-            if concatenate == "sequence":
-                data: Any = engine.reader.along(slots[None])
-            else:
-                data = engine.reader.transitions(slots)
+        data = engine.everything(concatenate == "sequence")
         rows: Any = engine.reader.unpack(data, engine.view.decode if decode is None else decode)
         if concatenate is not None:
             return rows  # type: ignore[no-any-return]  # as the overloads say
         return [
             nest.map_structure(lambda column, i=i: None if column is None else column[i], rows)
-            for i in range(len(slots))
+            for i in range(len(rows.is_done))
         ]
 
     def keys(self) -> np.ndarray:
         """Keys ``uint64`` of every item held, oldest first."""
-        with self.engine.lock:
-            self.engine.store.require_whole()
-            return self.engine.contents.keys_of(item_slots(self.engine.store))
+        return self.engine.all_keys()
 
     def update_priorities(self, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> np.ndarray:
         """Set the priorities of sampled items, as a rule to the size of their TD errors.

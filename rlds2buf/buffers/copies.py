@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rlds2buf.buffers.disk.following import Follower
 from rlds2buf.buffers.disk.manifest import read_manifest
 from rlds2buf.buffers.disk.opening import empty_like, open_saved
 from rlds2buf.buffers.engine import Engine, HasEngine
@@ -25,12 +26,14 @@ _OTHERS = ("cloudpickle", "dill", "ray.cloudpickle")
 """Packages that pickle functions by value."""
 
 
-def parts_of(engine: Engine) -> dict[str, Any]:
+def parts_of(engine: Engine | Follower) -> dict[str, Any]:
     """What :func:`revived` makes a copy of.
 
     Raises:
         ReplayError: its folder's files were changed after it was last saved.
     """
+    if isinstance(engine, Follower):
+        return {"kind": engine.kind, "make": engine.make, "functions": engine.functions, "follow": str(engine.folder)}
     functions = {} if engine.hindsight is None else dict(engine.hindsight.given)
     home, path = engine.home, engine.origin
     if home is not None:
@@ -55,6 +58,9 @@ def revived(parts: Mapping[str, Any]) -> HasEngine:
     """A buffer of :func:`parts_of`; it can be changed, the files of one in a folder never are."""
     make: Callable[..., HasEngine] = parts["make"]
     kind, functions = parts["kind"], parts["functions"]
+    if "follow" in parts:
+        follower: HasEngine = Follower(Path(parts["follow"]), {kind: make}, functions=functions).buffer
+        return follower
     if "path" in parts:
         folder = Path(parts["path"])
         buffer = open_saved(folder, read_manifest(folder), {kind: make}, functions=functions)

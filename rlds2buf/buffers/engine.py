@@ -25,7 +25,7 @@ from rlds2buf.buffers.rows.block import Block
 from rlds2buf.buffers.rows.columns import MemoryColumns, saved_columns, small_strings, write_columns
 from rlds2buf.buffers.rows.row_store import Home, RowStore
 from rlds2buf.buffers.select.prioritized import checked_priorities
-from rlds2buf.buffers.select.samplers import Draw, item_slots
+from rlds2buf.buffers.select.samplers import Draw, item_slots, transition_slots
 from rlds2buf.core import forks, nest
 from rlds2buf.core.agreement import same_columns
 from rlds2buf.core.arguments import integer, named_well
@@ -418,6 +418,19 @@ class Engine:
             data = self._rows(self.contents.slots_of(keys), view, horizons)
         unpacked: Transition | Trajectory | Windows = self.reader.unpack(data, view.decode)
         return unpacked
+
+    def everything(self, along: bool) -> Transition | Trajectory:
+        """Every transition held, oldest first, not decoded; `along` gives one sequence of them all; takes the lock."""
+        with self.lock:
+            self.store.require_whole()
+            slots = transition_slots(self.store)
+            return self.reader.along(slots[None]) if along else self.reader.transitions(slots)
+
+    def all_keys(self) -> np.ndarray:
+        """Keys ``uint64`` of every item held, oldest first; takes the lock."""
+        with self.lock:
+            self.store.require_whole()
+            return self.contents.keys_of(item_slots(self.store))
 
     def _draw(self, rng: np.random.Generator, size: int, request: Request) -> tuple[Draw, int]:
         """B items, and of how many; where items have several steps and not all are wanted, one of their steps."""

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar, overload
 import numpy as np
 
 from rlds2buf.buffers.buffer import Buffer
+from rlds2buf.buffers.disk.following import Follower
 from rlds2buf.buffers.disk.manifest import read_manifest
 from rlds2buf.buffers.disk.opening import open_saved, open_state
 from rlds2buf.buffers.factories import MAKERS
@@ -35,6 +36,7 @@ def load_buffer(
     seed: int | None = None,
     verify: bool | None = None,
     writable: bool = False,
+    follow: bool = False,
     expect: None = None,
     **functions: Any,
 ) -> Buffer: ...
@@ -45,6 +47,7 @@ def load_buffer(
     seed: int | None = None,
     verify: bool | None = None,
     writable: bool = False,
+    follow: bool = False,
     expect: type[_B],
     **functions: Any,
 ) -> _B: ...
@@ -54,6 +57,7 @@ def load_buffer(
     seed: int | None = None,
     verify: bool | None = None,
     writable: bool = False,
+    follow: bool = False,
     expect: type[Any] | None = None,
     **functions: Any,
 ) -> Any:
@@ -74,6 +78,10 @@ def load_buffer(
         writable: go on with the files in place, as a directory-backed buffer, of the `durability` that it
             had. One process does that at a time; a buffer of the same process that has nothing unsaved
             gives the folder up.
+        follow: read along while another process writes the folder's buffer (one made with a `directory`, or opened with
+            `writable`, of durability ``"save"``). What is sampled is of the state that was saved last, exactly,
+            whatever is changed meanwhile; each batch looks whether another one was saved, and opens it.  Nothing can be
+            added or saved here. `seed` None is one that no other reader has.
         expect: the class that it must be of: ``Buffer``, ``MultiAgentBuffer``, ``OnPolicyBuffer`` or ``CostReplay``.
             None takes any; a type checker then counts on a ``Buffer``, which most are.
         functions: what can't be saved, for kinds that need it (``reward_fn``, ``done_fn``, ``policy_mapping``).
@@ -85,7 +93,8 @@ def load_buffer(
         SnapshotError: it is of another class than expected, or needs a function that was not given.
         SnapshotTooNew: a newer rlds2buf wrote it.
         SinkError: what a killed process left can't be put back as it was last saved.
-        TypeError, ValueError: `seed` is none, or a function is one that no buffer, or not this kind, takes.
+        TypeError, ValueError: `seed` is none, or a function is one that no buffer, or not this kind, takes; or both
+            `follow` and `writable` are given.
 
     >>> import tempfile
     >>> import rlds2buf
@@ -104,6 +113,10 @@ def load_buffer(
     found = _CLASSES.get(manifest["kind"], Buffer)
     if expect is not None and not issubclass(found, expect):
         raise SnapshotError(f"{folder}: holds a saved {found.__name__}, expected was a saved {expect.__name__}")
+    if follow and writable:
+        raise ValueError("a buffer that follows a folder does not write it: give one of follow and writable")
+    if found is not Buffer and follow:
+        raise SnapshotError(f"{folder}: a {found.__name__} is saved as a whole, and can't be followed")
     if found is not Buffer and writable:
         raise SnapshotError(f"{folder}: a {found.__name__} is not kept in files that can be gone on with in place")
     if found is MultiAgentBuffer:
@@ -114,6 +127,8 @@ def load_buffer(
         if functions:
             raise TypeError(f"{folder}: a {found.__name__} takes no {min(functions)}: it knows no goals")
         return open_state(folder, manifest, found.of_saved, seed=seed, verify=verify)
+    if follow:
+        return Follower(folder, MAKERS, seed=seed, verify=verify, functions=functions).buffer
     return open_saved(folder, manifest, MAKERS, seed=seed, verify=verify, writable=writable, functions=functions)
 
 

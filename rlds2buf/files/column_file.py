@@ -159,8 +159,16 @@ class MappedFiles:
         self._next = now + _LOOK_EVERY_S
 
 
-def open_column(path: Path, shape: tuple[int, ...], dtype: str, *, writable: bool = False) -> np.ndarray:
+def open_column(
+    path: Path, shape: tuple[int, ...], dtype: str, *, writable: bool = False, private: bool = False
+) -> np.ndarray:
     """Memory-map a finished column.
+
+    Args:
+        path: of the file.
+        shape, dtype: that it must have.
+        writable: what is written to the array goes into the file.
+        private: what is written to it doesn't; where nothing was written, the array is as the file becomes.
 
     Raises:
         SnapshotCorrupt: the file is missing, not whole, or not of that shape and dtype.
@@ -170,7 +178,7 @@ def open_column(path: Path, shape: tuple[int, ...], dtype: str, *, writable: boo
             array: np.ndarray = np.zeros(shape, parse_dtype(dtype))
         except ValueError as cause:
             raise SnapshotCorrupt(f"{path}: {dtype}{list(shape)} is no column ({cause})") from cause
-        array.flags.writeable = writable
+        array.flags.writeable = writable or private
         return array
     try:
         array = np.lib.format.open_memmap(path, mode="r")  # for writing, numpy would stretch a short file with zeros
@@ -180,7 +188,7 @@ def open_column(path: Path, shape: tuple[int, ...], dtype: str, *, writable: boo
         raise SnapshotCorrupt(f"{path}: {cause}") from cause
     if array.shape != shape or array.dtype != parse_dtype(dtype):
         raise SnapshotCorrupt(f"{path}: holds {array.dtype}{list(array.shape)}, the manifest says {dtype}{list(shape)}")
-    return np.lib.format.open_memmap(path, mode="r+") if writable else array
+    return np.lib.format.open_memmap(path, mode="r+" if writable else "c") if writable or private else array
 
 
 def checksum(array: np.ndarray, crc: int = 0) -> int:

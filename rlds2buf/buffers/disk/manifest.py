@@ -14,7 +14,7 @@ from rlds2buf.core.json_text import parse_json
 from rlds2buf.errors import SnapshotCorrupt, SnapshotTooNew, SourceNotFound
 from rlds2buf.files.durable import replace_text
 
-__all__ = ["FORMAT", "STATES", "VERSION", "inside", "is_buffer", "read_manifest", "write_manifest"]
+__all__ = ["FORMAT", "STATES", "VERSION", "inside", "is_buffer", "manifest_mark", "read_manifest", "write_manifest"]
 
 FORMAT = "rlds2buf-buffer"
 VERSION = 3
@@ -38,6 +38,19 @@ def write_manifest(folder: Path, body: dict[str, Any]) -> None:
     body = {"format": FORMAT, "version": 1, **body}
     body["checksum"] = _checksum(body)
     replace_text(folder / _NAME, json.dumps(body, indent=1))
+
+
+def manifest_mark(folder: Path) -> tuple[int, ...]:
+    """What is another one once somebody has written the manifest anew; quick to ask.
+
+    Raises:
+        SnapshotCorrupt: there is none.
+    """
+    try:
+        status = os.stat(folder / _NAME)
+    except OSError as cause:
+        raise SnapshotCorrupt(f"{folder}: no {_NAME} any more: {cause.strerror or cause}") from cause
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from rlds2buf.buffers.engine import HasEngine
 from rlds2buf.core.options import check_types
 from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import SnapshotCorrupt, SnapshotError
+from rlds2buf.files.column_file import MappedFiles
 
-__all__ = ["empty_like", "open_saved", "open_state"]
+__all__ = ["empty_like", "of_columns", "open_saved", "open_state"]
 
 
 class _State(Protocol):
@@ -56,13 +57,41 @@ def open_saved(
         home = LiveFolder(folder, existing=True)
         folder, manifest = home.path, read_manifest(home.path)
     manifest = settled(folder, dict(manifest), locked=writable)
+    arrays, mapped = open_columns(folder, manifest, verify=verify, writable=writable)
+    buffer = of_columns(folder, manifest, arrays, mapped, makers, seed=seed, functions=functions)
+    engine = buffer.engine
+    if home is not None:
+        engine.home = engine.store.home = home
+        engine.store.allocate = home.allocate
+        home.take_over(engine.store, manifest)
+    return buffer
+
+
+def of_columns(
+    folder: Path,
+    manifest: Mapping[str, Any],
+    arrays: Mapping[str, Any],
+    mapped: MappedFiles,
+    makers: Mapping[str, Callable[..., _B]],
+    *,
+    seed: Any = None,
+    functions: Mapping[str, Any],
+) -> _B:
+    """A saved buffer of one agent whose columns are open.
+
+    Args:
+        folder, manifest, makers, seed, functions: as for :func:`open_saved`.
+        arrays, mapped: as :func:`~rlds2buf.buffers.disk.saved_rows.open_columns` gives them.
+
+    Raises:
+        SnapshotError, SnapshotCorrupt, TypeError: as :func:`rlds2buf.load_buffer` says.
+    """
     try:
         spec = StepSpec.from_json(manifest["spec"])
         options = dict(manifest["options"])
         kind = manifest["kind"]
     except (KeyError, TypeError, ValueError) as cause:
         raise SnapshotCorrupt(f"{folder}: its manifest does not describe a buffer: {cause}") from cause
-    arrays, mapped = open_columns(folder, manifest, verify=verify, writable=writable)
     try:
         buffer = empty_like(kind, spec, {**options, **functions}, makers, seed=seed)
     except SnapshotCorrupt as cause:
@@ -72,10 +101,6 @@ def open_saved(
     engine.provenance = manifest.get("provenance", {})
     engine.store.mapped = mapped
     engine.origin = folder.resolve()
-    if home is not None:
-        engine.home = engine.store.home = home
-        engine.store.allocate = home.allocate
-        home.take_over(engine.store, manifest)
     return buffer
 
 

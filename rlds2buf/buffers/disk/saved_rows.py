@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from rlds2buf.buffers.disk.live_folder import live_blobs
 from rlds2buf.buffers.disk.manifest import inside
@@ -25,7 +27,12 @@ def is_of_rows(name: str) -> bool:
 
 
 def open_columns(
-    folder: Path, manifest: Mapping[str, Any], *, verify: bool | None = None, writable: bool = False
+    folder: Path,
+    manifest: Mapping[str, Any],
+    *,
+    verify: bool | None = None,
+    writable: bool = False,
+    private: Callable[[dict[str, np.ndarray]], None] | None = None,
 ) -> tuple[dict[str, Any], MappedFiles]:
     """All columns of a saved buffer by their names, memory-mapped, and their files, to be looked after.
 
@@ -34,6 +41,8 @@ def open_columns(
         manifest: its own.
         verify: compare every column's checksum; None does it below 256 MiB.
         writable: whether they are to be written in place.
+        private: called with the columns by their names before anything is read of them, as arrays that can be written
+            to without changing the files; what is returned has these, read-only.
 
     Raises:
         SnapshotCorrupt: a file is missing, damaged, or not what the manifest says.
@@ -44,9 +53,15 @@ def open_columns(
         for entry in manifest["columns"]:
             name, file = entry["name"], inside(folder, manifest["data"], entry["file"])
             files[name] = file, entry["crc32c"]
-            arrays[name] = open_column(file, tuple(entry["shape"]), entry["dtype"], writable=writable)
+            how = {"writable": writable, "private": private is not None}
+            arrays[name] = open_column(file, tuple(entry["shape"]), entry["dtype"], **how)
     except (KeyError, TypeError, ValueError) as cause:
         raise SnapshotCorrupt(f"{folder}: its manifest does not describe a buffer: {cause}") from cause
+    if private is not None:
+        private(dict(arrays))
+        for name, array in arrays.items():
+            arrays[name] = array.view()
+            arrays[name].flags.writeable = False
     if verify or (verify is None and sum(array.nbytes for array in arrays.values()) < _VERIFY_BELOW):
         for name, (file, crc) in files.items():
             if crc is not None and checksum(arrays[name]) != crc:

@@ -29,7 +29,7 @@ from rlds2buf.errors import SinkError, SnapshotCorrupt
 from rlds2buf.files.column_file import open_column
 from rlds2buf.files.folder_lock import FolderLock, writer_of
 
-__all__ = ["Undo", "settled"]
+__all__ = ["Undo", "UndoReader", "settled"]
 
 _CHUNK_BYTES, _RECORD_BYTES = 1 << 16, 1 << 22
 _HEADER = np.dtype(np.int64).itemsize * 2
@@ -189,19 +189,74 @@ def _column(folder: Path, data: str, entry: Mapping[str, Any]) -> Any:
 
 def _put_back(path: Path, columns: list[np.ndarray]) -> None:
     """Write what the records of a file say."""
+    with open(path, "rb") as file:
+        _put_records_back(file.fileno(), 0, columns)
+
+
+def _put_records_back(file: int, at: int, columns: list[np.ndarray]) -> int:
+    """Write what the records of an open file say, from this place on; returns where the last whole one ends."""
     width = sum(column.shape[1] for column in columns)
     slots = len(columns[0]) if columns else 0
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        while file.tell() + _HEADER <= size:
-            start, stop = np.frombuffer(file.read(_HEADER), np.int64).tolist()
-            if not 0 <= start < stop <= slots:
-                raise ValueError(f"rows {start} to {stop} of {slots}")
-            if file.tell() + width * (stop - start) > size:
-                break  # cut short: these rows had not changed
-            for column in columns:
-                part = file.read(column.shape[1] * (stop - start))
-                column[start:stop] = np.frombuffer(part, np.uint8).reshape(stop - start, -1)
+    size = os.fstat(file).st_size
+    while at + _HEADER <= size:
+        start, stop = np.frombuffer(os.pread(file, _HEADER, at), np.int64).tolist()
+        if not 0 <= start < stop <= slots:
+            raise ValueError(f"rows {start} to {stop} of {slots}")
+        if at + _HEADER + width * (stop - start) > size:
+            break  # cut short, or not yet written: these rows had not changed
+        at += _HEADER
+        for column in columns:
+            part = os.pread(file, column.shape[1] * (stop - start), at)
+            column[start:stop] = np.frombuffer(part, np.uint8).reshape(stop - start, -1)
+            at += len(part)
+    return at
+
+
+class UndoReader:
+    """What rows were when the buffer was saved, as its writer goes on keeping it, for those who read along.
+
+    Args:
+        folder: of the buffer.
+        told: what its manifest says of the file.
+        columns: the saved state's, by name, of the reader's own pages.
+
+    Raises:
+        SnapshotCorrupt: the file is gone, or not what is said of it.
+    """
+
+    def __init__(self, folder: Path, told: Any, columns: Mapping[str, np.ndarray]) -> None:
+        self._file, self._at = -1, 0
+        self._says = f"{folder}: what its writer keeps of rows that it changes can't be read"
+        try:
+            name = str(told["file"])
+            if Path(name).name != name:
+                raise ValueError(f"{name} is no name of a file")
+            self._columns = [_rows_of_bytes(columns[column]) for column in told["columns"]]
+            self._file = os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC)
+        except (LookupError, TypeError, ValueError, OSError) as cause:
+            raise SnapshotCorrupt(f"{self._says}: {cause!r}") from cause
+
+    def put_back(self) -> bool:
+        """Put into the columns what was kept since the last time; whether there was anything.
+
+        Raises:
+            SnapshotCorrupt: the file is damaged.
+        """
+        before = self._at
+        try:
+            self._at = _put_records_back(self._file, before, self._columns)
+        except (ValueError, OSError) as cause:
+            raise SnapshotCorrupt(f"{self._says}: {cause!r}") from cause
+        return self._at > before
+
+    def close(self) -> None:
+        """Let go of the file.  Idempotent."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def _let_go(manifest: Mapping[str, Any], columns: Mapping[str, np.ndarray]) -> None:
