@@ -39,11 +39,12 @@ class _State:
         folder: of the buffer.
         manifest: its own.
         mark: of that manifest's file.
-        make: an engine of the manifest and of the columns, with the rows as they are in them.
+        make: a buffer of the manifest and of the columns, with the rows as they are in them.
         verify: as for ``load_buffer``.
 
     Attributes:
-        engine: over its rows.
+        buffer: of its rows.
+        engine: the buffer's.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class _State:
         folder: Path,
         manifest: Mapping[str, Any],
         mark: Any,
-        make: Callable[[Mapping[str, Any], Any, Any], Engine],
+        make: Callable[[Mapping[str, Any], Any, Any], HasEngine],
         verify: bool | None,
     ) -> None:
         self.folder, self.manifest, self.mark = folder, manifest, mark
@@ -59,7 +60,8 @@ class _State:
         self._own: dict[str, np.ndarray] = {}
         arrays, mapped = open_columns(folder, manifest, verify=verify, private=self._take)
         while True:  # what an engine knows of its rows it found out from whole ones
-            self.engine = make(manifest, dict(arrays), mapped)
+            self.buffer: Any = make(manifest, dict(arrays), mapped)
+            self.engine = self.buffer.engine
             if not self._put_back():
                 break
 
@@ -135,9 +137,8 @@ class Follower:
         self.lock: Any = threading.RLock()
         self._makers, self._verify = makers, verify
         self._seed = np.random.SeedSequence().entropy if seed is None else seed
-        self._made: Any = None
         self._state = self._opened(None)
-        self.buffer: Any = self._made
+        self.buffer: Any = self._state.buffer
         self.buffer.engine = self
         forks.register(self, Follower._forked, lock=lambda follower: follower.lock)
 
@@ -207,7 +208,7 @@ class Follower:
             try:
                 if not manifest.get("clean", True) and writer_of(self.folder) is None:
                     manifest, mark = settled(self.folder, manifest), manifest_mark(self.folder)
-                state = _State(self.folder, manifest, mark, self._engine, self._verify)
+                state = _State(self.folder, manifest, mark, self._of_columns, self._verify)
                 break
             except (SnapshotCorrupt, OSError):
                 if left == 1 or mark == manifest_mark(self.folder):
@@ -217,12 +218,10 @@ class Follower:
             state.engine.sampled = before.sampled
         return state
 
-    def _engine(self, manifest: Mapping[str, Any], arrays: Any, mapped: Any) -> Engine:
-        self._made = of_columns(
+    def _of_columns(self, manifest: Mapping[str, Any], arrays: Any, mapped: Any) -> HasEngine:
+        return of_columns(
             self.folder, manifest, arrays, mapped, self._makers, seed=self._seed, functions=self.functions
         )
-        engine: Engine = self._made.engine
-        return engine
 
     def _forked(self, number: int) -> None:
         """This is a child now: see core/forks.py."""
