@@ -35,7 +35,7 @@ def columns(count: int) -> dict[str, np.ndarray]:
     }
 
 
-def ours(data: dict[str, np.ndarray]) -> tuple[Callable[[int], Any], int, int]:
+def filled(data: dict[str, np.ndarray]) -> rlds2buf.Buffer:
     """A circular buffer of the same transitions, as episodes."""
     count = len(data["rew"])
     buffer = None
@@ -58,6 +58,12 @@ def ours(data: dict[str, np.ndarray]) -> tuple[Callable[[int], Any], int, int]:
             buffer = rlds2buf.make_circular(rlds2buf.spec_of(episode), count + count // LENGTH + 1, seed=0)
         buffer.add(episode)
     assert buffer is not None and len(buffer) == count
+    return buffer
+
+
+def ours(data: dict[str, np.ndarray]) -> tuple[Callable[[int], Any], int, int]:
+    """The buffer's ``sample``, what it takes in memory, and what its rows take."""
+    buffer = filled(data)
     stats = buffer.stats()
     return buffer.sample, stats["bytes"], stats["num_rows"] * (stats["row_bytes"])
 
