@@ -1,4 +1,4 @@
-"""The README does what it says: its code runs in order, and what it names is there."""
+"""The README and the pages of docs/ do what they say: their code runs in order, and what they name is there."""
 
 from __future__ import annotations
 
@@ -16,12 +16,21 @@ import rlds2buf
 from rlds2buf.cli.main import cli
 from tests.data import ROOT
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+README = ROOT / "README.md"
+PAGES = [README, *sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "add_a_format.md")]
+"""That page is a package of its own, which tests/formats/test_plugins.py installs."""
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
+OF_FRAMEWORKS = re.compile(r"^(import|from) (torch|jax|stable_baselines3|d3rlpy|lerobot)\b", flags=re.MULTILINE)
+"""Blocks that tests/torch runs."""
 
 
-def of(language: str) -> Iterator[str]:
-    return (code for name, code in BLOCKS if name == language)
+def of(language: str, page: Path = README) -> Iterator[str]:
+    return (code for name, code in blocks(page) if name == language)
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    text = page.read_text(encoding="utf-8")
+    return re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -39,20 +48,31 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_every_block_is_of_a_kind_that_is_tested() -> None:
-    assert {name for name, _ in BLOCKS} == {"sh", "bash", "console", "python"}  # console: tests/full
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+class TestPage:
+    def test_every_block_is_of_a_kind_that_is_tested(self, page: Path) -> None:
+        known = {"sh", "bash", "console", "python"}  # console: tests/full
+        assert {name for name, _ in blocks(page)} <= known
+
+    def test_bash_and_python_blocks_run_in_order(self, page: Path, workplace: Path) -> None:
+        for name, code in blocks(page):
+            if name in ("sh", "console") or OF_FRAMEWORKS.search(code):
+                continue
+            shell = ["bash", "-euo", "pipefail", "-c", code]
+            how = shell if name == "bash" else [sys.executable, "-W", "error", "-c", code]
+            done = subprocess.run(how, capture_output=True, text=True, timeout=300)
+            assert done.returncode == 0, f"{code}\n{done.stdout}{done.stderr}"
+        if page == README:
+            assert len(rlds2buf.load_buffer(workplace / "cartpole-buffer")) > 1000
+
+    def test_what_it_links_to_is_there(self, page: Path) -> None:
+        for target in LINK.findall(page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), target
 
 
-def test_bash_and_python_blocks_run_in_order(workplace: Path) -> None:
-    for name, code in BLOCKS:
-        if name in ("sh", "console"):
-            continue
-        how = (
-            ["bash", "-euo", "pipefail", "-c", code] if name == "bash" else [sys.executable, "-W", "error", "-c", code]
-        )
-        done = subprocess.run(how, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, f"{code}\n{done.stdout}{done.stderr}"
-    assert len(rlds2buf.load_buffer(workplace / "cartpole-buffer")) > 1000
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = {(README.parent / target).resolve() for target in LINK.findall(README.read_text(encoding="utf-8"))}
+    assert {*(ROOT / "docs").resolve().glob("*.md")} <= linked
 
 
 def test_the_set_up_commands_are_there() -> None:
@@ -75,28 +95,27 @@ def test_continuous_integration_runs_the_documented_test_command() -> None:
 
 @pytest.mark.parametrize("name", sorted(cli.commands))
 def test_every_command_is_documented(name: str) -> None:
-    assert f"| `rlds2buf {name} " in README
+    assert f"| `rlds2buf {name} " in (ROOT / "docs/command_line.md").read_text(encoding="utf-8")
 
 
-def test_no_command_is_documented_that_is_not_there() -> None:
-    assert set(re.findall(r"`rlds2buf ([a-z]+)", README)) <= set(cli.commands)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+class TestNames:
+    def test_no_command_is_documented_that_is_not_there(self, page: Path) -> None:
+        assert set(re.findall(r"`rlds2buf ([a-z]+)", page.read_text(encoding="utf-8"))) <= set(cli.commands)
 
+    def test_options_that_are_named_exist(self, page: Path) -> None:
+        offered = {
+            option for command in cli.commands.values() for parameter in command.params for option in parameter.opts
+        } | {"--help", "--quick"}  # the latter is scripts/bench_all's
+        assert set(re.findall(r"(?<![\w-])(--[a-z][a-z0-9-]+)", page.read_text(encoding="utf-8"))) <= offered
 
-def test_options_that_are_named_exist() -> None:
-    offered = {
-        option for command in cli.commands.values() for parameter in command.params for option in parameter.opts
-    } | {"--help"}
-    assert set(re.findall(r"(?<![\w-])(--[a-z][a-z0-9-]+)", README)) <= offered
+    def test_scripts_that_are_named_exist(self, page: Path) -> None:
+        named = set(re.findall(r"scripts/[\w.]+", page.read_text(encoding="utf-8")))
+        assert not [name for name in named if not (ROOT / name.rstrip(".")).is_file()]
 
-
-def test_scripts_that_are_named_exist() -> None:
-    named = set(re.findall(r"scripts/[\w.]+", README))
-    assert named and not [name for name in named if not (ROOT / name).is_file()]
-
-
-def test_functions_that_are_named_exist() -> None:
-    named = set(re.findall(r"rlds2buf\.([a-z_]+)\(", README))
-    assert {"open_source", "convert", "load_buffer"} <= named <= set(rlds2buf.__all__)
+    def test_functions_that_are_named_exist(self, page: Path) -> None:
+        text = page.read_text(encoding="utf-8").replace("rlds2buf.errors", "")
+        assert set(re.findall(r"\brlds2buf\.([a-z_]+)\(", text)) <= set(rlds2buf.__all__)
 
 
 def test_the_changelog_has_an_entry_for_what_is_to_come() -> None:

@@ -15,13 +15,13 @@ from tests.data import ROOT
 
 Capture = pytest.CaptureFixture[str]
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/formats.md").read_text(encoding="utf-8")
 READ = {entry.name: entry for entry in registry.BUILT_IN if entry.source is not None}
 WRITTEN = [entry.name for entry in registry.BUILT_IN if entry.is_target]
 
 
-def test_the_table_of_the_readme() -> None:
-    table = README.partition("| format | `--format` |")[2].partition("\n\n")[0]
+def test_the_table_of_the_page() -> None:
+    table = PAGE.partition("| format | `--format` |")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table.splitlines()[2:]]
     assert len(rows) > 5
     assert sorted(name for row in rows for name in re.findall(r"`([^`]+)`", row[1])) == sorted(READ)
