@@ -79,7 +79,15 @@ def to_d3rlpy(
     space, size = _actions(episodes[0].actions, spec, action_space, action_size)
     if size is None:
         size = int(max(int(episode.actions.max()) for episode in episodes)) + 1
-    given = {"action_space": space, "action_size": size, **options}
+    one = episodes[0]
+    given = {
+        "observation_signature": one.observation_signature,
+        "action_signature": one.action_signature,
+        "reward_signature": one.reward_signature,
+        "action_space": space,
+        "action_size": size,
+        **options,
+    }
     return theirs.ReplayBuffer(theirs.InfiniteBuffer(), episodes=episodes, **given)
 
 
@@ -256,7 +264,7 @@ class ReplayBuffer(theirs.ReplayBufferBase):
 
     def _describe(self, spec: StepSpec, action_space: Any, action_size: int | None) -> Any:
         action = self._action[1]
-        space, size = _actions(np.zeros((1, *(action.shape or (1,))), action.dtype), spec, action_space, action_size)
+        space, size = _actions(_wide(_example(action)), spec, action_space, action_size)
         if size is None:
             if not len(self.source):
                 raise ValueError("how many actions there are can't be told from an empty buffer: give action_size")

@@ -79,7 +79,8 @@ def to_flashbax(
         raise ValueError(f"max_length_time_axis is {capacity}, and there are {length} transitions for each row")
     names = ("observation", "action", "reward", "discount", "next_observation", "is_done", "extras")
     kept = [name for name in names if next_observation or name != "next_observation"]
-    parts = {name: getattr(found, name) for name in kept if getattr(found, name) not in (None, {})}
+    held = {name: getattr(found, name) for name in kept}
+    parts = {name: part for name, part in held.items() if any(leaf is not None for _, leaf in nest.flatten(part))}
 
     def laid(path: nest.Path, column: np.ndarray) -> Any:
         if column.dtype == object:

@@ -28,7 +28,8 @@ class DataSource(RandomAccessDataSource):
 
     Source: https://google-grain.readthedocs.io, "Data sources": a length, elements by number, the same every time,
     from several threads at once, and picklable for worker processes. A saved buffer's workers open its files
-    again, and share their pages.
+    again, and share their pages. (``grain.DataLoader`` wants absl's flags parsed: in a program without
+    ``absl.app`` call ``absl.flags.FLAGS.mark_as_parsed()``.)
 
     An element is a dict of what :class:`~rlds2buf.core.sample.Transition` has, without the leading axis:
     ``observation``, ``action``, ``reward``, ``discount``, ``next_observation``, ``extras``, ``is_done``, ``steps``,
@@ -112,4 +113,8 @@ class DataSource(RandomAccessDataSource):
 
 def _fields(data: Transition | Trajectory) -> dict[str, Any]:
     """What there is of a batch."""
-    return {name: part for name, part in data._asdict().items() if part is not None and part != {}}
+    return {name: part for name, part in data._asdict().items() if part is not None and not _is_empty(part)}
+
+
+def _is_empty(part: nest.Nest) -> bool:
+    return isinstance(part, dict) and not part

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.adapters.held import all_episodes
-from rlds2buf.buffers.tensors import converter
 from rlds2buf.core import nest
+from rlds2buf.core.frameworks import converter
 from rlds2buf.core.row_flags import CONTINUE, TERMINATED, TRUNCATED
 from rlds2buf.core.sample import Sample, SampleInfo, Trajectory, Transition
 from rlds2buf.errors import MissingDependency, SpecMismatch
@@ -88,8 +88,9 @@ def to_tensordict(data: Any, *, device: Any = None) -> Any:
     shape = data.is_done.shape
     entries = _entries(data)
     if info is not None:
-        entries["key"] = info.key
-        entries["_weight"] = info.weight.astype(np.float32)
+        spread = (..., *[None] * (len(shape) - 1))  # every step of a sequence has its sequence's
+        entries["key"] = np.broadcast_to(info.key[spread], shape)
+        entries["_weight"] = np.broadcast_to(info.weight.astype(np.float32)[spread], shape)
     if number is not None:
         entries["episode"] = number
     return TensorDict(converter("torch", device=device)(_nested(entries, ())), batch_size=list(shape), device=device)

@@ -13,8 +13,6 @@ from rlds2buf import SpecMismatch
 from rlds2buf.adapters.flashbax import to_flashbax
 from tests.adapters.logged import circular, episode
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
 NUMBERS = [*range(5), *range(100, 103), 200, *range(300, 308)]
 
 
@@ -24,8 +22,8 @@ def step_of(state: Any) -> Any:
 
 
 def test_its_item_buffer_samples_every_transition_whole() -> None:
-    state = to_flashbax(circular(), max_length_time_axis=40)
-    buffer = fbx.make_item_buffer(max_length=40, min_length=1, sample_batch_size=256)
+    state = to_flashbax(circular(), max_length_time_axis=300)
+    buffer = fbx.make_item_buffer(max_length=300, min_length=1, sample_batch_size=256)
     assert jax.tree.structure(buffer.init(step_of(state)).experience) == jax.tree.structure(state.experience)
     assert bool(buffer.can_sample(state))
     found = buffer.sample(state, jax.random.PRNGKey(0)).experience

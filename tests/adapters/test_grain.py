@@ -11,13 +11,12 @@ from typing import Any
 import grain
 import numpy as np
 import pytest
+from absl import flags
 from grain.sources import RandomAccessDataSource
 
 from rlds2buf import UnknownKey
 from rlds2buf.adapters.grain import DataSource
 from tests.adapters.logged import circular
-
-pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def numbers(batch: Any) -> list[int]:
@@ -57,6 +56,7 @@ def test_an_epoch_has_each_once_and_goes_on_where_it_was(saved: Path) -> None:
 
 
 def test_worker_processes_open_it_themselves(saved: Path) -> None:
+    flags.FLAGS.mark_as_parsed()  # as absl.app does in a program
     loader = grain.DataLoader(
         data_source=DataSource(saved, sequence_length=2),
         sampler=grain.samplers.IndexSampler(num_records=17, num_epochs=1, shuffle=True, seed=0),

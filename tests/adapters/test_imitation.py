@@ -15,8 +15,6 @@ from rlds2buf.adapters.held import all_episodes
 from rlds2buf.adapters.imitation import to_imitation
 from tests.adapters.logged import EPISODES, circular, corridor, episode
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
 
 def test_flattened_by_theirs_they_are_our_transitions() -> None:
     buffer = circular()

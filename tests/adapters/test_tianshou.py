@@ -12,8 +12,6 @@ from rlds2buf import SpecMismatch
 from rlds2buf.adapters.tianshou import from_data_arguments, to_tianshou
 from tests.adapters.logged import circular, episode
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
 NUMBERS = [*range(5), *range(100, 103), 200, *range(300, 308)]
 
 
