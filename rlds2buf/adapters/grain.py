@@ -12,7 +12,7 @@ import numpy as np
 from rlds2buf.adapters.held import as_buffer
 from rlds2buf.buffers.buffer import Buffer
 from rlds2buf.core import nest
-from rlds2buf.core.sample import Trajectory, Transition
+from rlds2buf.core.sample import Trajectory, Transition, Windows
 from rlds2buf.errors import MissingDependency, UnknownKey
 
 try:
@@ -111,7 +111,7 @@ class DataSource(RandomAccessDataSource):
         self._open(state["path"] if state["buffer"] is None else state["buffer"])
 
 
-def _fields(data: Transition | Trajectory) -> dict[str, Any]:
+def _fields(data: Transition | Trajectory | Windows) -> dict[str, Any]:
     """What there is of a batch."""
     return {name: part for name, part in data._asdict().items() if part is not None and not _is_empty(part)}
 
