@@ -43,7 +43,7 @@ class Episodes(Source):
 
     def __init__(self, count: int, length: int) -> None:
         self.count, self.length = count, length
-        # As many as a block has; every block has the same rows.
+        # As many as a block has; every block has the same rows but for one number.
         some = max(4, (1 << 14) // length)
         self._made = columns(some * length, length)
 
@@ -66,6 +66,7 @@ class Episodes(Source):
             index = np.arange(first, min(first + some, stop))
             made = {name: column[: len(index) * self.length] for name, column in self._made.items()}
             made["observation"] = made["observation"].copy()  # as a reader would have to
+            made["observation"][:, 0] += first  # or the blocks would be equal
             rows = rlds2buf.Episode(**made, source=self.name)
             yield EpisodeBatch(rows, np.arange(len(index)) * self.length, index=index)
 
@@ -128,7 +129,7 @@ class Runs:
         return lambda: rlds2buf.push(source, self.address, table).items
 
     def prebuilt(self, episodes: int) -> Callable[[], int]:
-        from rlds2buf.formats.reverb.item_keys import KeyMaker
+        from rlds2buf.formats.reverb.item_keys import ContentKeys
         from rlds2buf.formats.reverb.patterns.trajectories import TrajectoryPattern
         from rlds2buf.formats.reverb.protocol.insert_stream import InsertStream
         from rlds2buf.formats.reverb.protocol.item_encoder import ItemEncoder
@@ -138,7 +139,7 @@ class Runs:
         requests: list[Any] = []
         encoder = ItemEncoder("replay", pattern.columns(source.spec), max_chunk_length=16)
         builder = RequestBuilder(encoder, 16, send=requests.append, mark=lambda marks: None)
-        maker = KeyMaker({"fingerprint": "prebuilt", "options": {}}, "replay", pattern.text, 16)
+        maker = ContentKeys({"source": "prebuilt"}, "replay", pattern.text, 16)
         for batch in source.batches():
             laid = pattern.lay(batch)
             keys = maker.episodes(batch.index, laid.tensors, laid.edges)

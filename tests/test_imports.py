@@ -23,7 +23,7 @@ LAYERS = {
     "io": "codecs files core errors",
     "buffers": "numbers views returns kernels codecs.images files core errors",
     "formats": "io codecs numbers files core errors",
-    "formats.reverb": "views",
+    "formats.reverb": "views kernels",
     "formats.buffer": "buffers",
     "formats.d3rlpy": "formats.d4rl",
     "pipeline": "formats io check transform returns numbers codecs files core errors",

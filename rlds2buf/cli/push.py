@@ -23,7 +23,7 @@ __all__ = ["command", "print_report"]
     short_help="Validate SRC and push it to a Reverb table.",
     examples={
         "rlds2buf push hopper.hdf5 --server localhost:8123 --table replay": "two-step trajectories, as TF-Agents' own",
-        "rlds2buf push hopper.hdf5 --server a:8123 --table replay --resume push.journal": "so that it can be resumed",
+        "rlds2buf push hopper.hdf5 --server a:8123 --table replay --resume push.journal": "go on, or push what is new",
     },
 )
 @source_arguments
@@ -32,7 +32,9 @@ __all__ = ["command", "print_report"]
 )
 @click.option("--table", required=True, metavar="NAME", help="The table's name.")
 @pattern_options
-@click.option("--resume", metavar="JOURNAL", help="A file that records what is acknowledged; go on from it.")
+@click.option(
+    "--resume", metavar="JOURNAL", help="A file that records what is acknowledged; send only what is not in it."
+)
 @click.option(
     "--timeout", type=float, default=60.0, show_default=True, help="Seconds without progress before giving up."
 )
@@ -43,6 +45,18 @@ __all__ = ["command", "print_report"]
     help="Fail when the table's own counts say that items are missing; others may write to it meanwhile.",
 )
 @click.option("--allow-eviction", is_flag=True, help="Push more items than the table has room for.")
+@click.option(
+    "--keep-existing",
+    is_flag=True,
+    help="Leave priorities that a learner has changed; needs --resume, which tells what is there.",
+)
+@click.option(
+    "--distinct-by",
+    type=click.Choice(["content", "source"]),
+    default="content",
+    show_default=True,
+    help="Equal episodes that are pushed from several sources: the same items, or items of their own.",
+)
 @invalid_option
 @nonfinite_flag
 @json_flag
@@ -79,6 +93,8 @@ def print_report(report: PushReport) -> None:
         ("items", number(report.items)),
         ("acknowledged", number(report.acknowledged), f"in {done.seconds:.3g} s, {number(rate)} items/s"),
     ]
+    if report.new is not None and report.new != report.acknowledged:
+        rows.append(("new", number(report.new), "by the servers' own count, since the push or its journal began"))
     if report.resumed:
         rows.append(("passed over", number(report.resumed), "acknowledged in an earlier run"))
     if report.already_there:

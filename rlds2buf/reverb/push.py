@@ -8,7 +8,7 @@ import functools
 import os
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlds2buf.core import shown
@@ -42,6 +42,7 @@ class PushReport:
         servers: per server, items before and after, and whether the counts agree.
         acknowledged: items sent in this run and acknowledged by a server.
         resumed: items passed over because the journal has them.
+        new: items that the servers say were inserted since the push, or its journal, began; None if that can't be told.
         already_there: items of this push that a server had before they were sent (they were updated).
         episodes_without_items: episodes too short for the pattern.
         reconnects: how often a lost connection was made again.
@@ -55,6 +56,7 @@ class PushReport:
     servers: list[ServerCount]
     acknowledged: int = 0
     resumed: int = 0
+    new: int | None = None
     already_there: int = 0
     episodes_without_items: int = 0
     reconnects: int = 0
@@ -120,6 +122,9 @@ def push(
     extras: Sequence[str] = (),
     chunk_length: int | None = None,
     allow_eviction: bool = False,
+    keep_existing: bool = False,
+    distinct_by: str = "content",
+    occurrences: Mapping[int, int] | None = None,
     check_counts: bool = True,
     on_invalid: str = "raise",
     final_transition: str = "drop",
@@ -129,19 +134,25 @@ def push(
 ) -> PushReport:
     """Push a dataset into a table of a running Reverb server.
 
-    Every item has a key that follows from the dataset, the episode and its rows, the step, the table
-    and the pattern, so pushing again updates items and never doubles them.  By default the items are those
-    of TF-Agents' ReverbAddTrajectoryObserver with a sequence length of 2: N-1 trajectories of two
-    frames for an episode of N rows.
+    Every item has a key that follows from what reaches the table: the episode's rows as the pattern takes them, how
+    many equal episodes of the source came before, the step, the table and the pattern.  So pushing again updates items
+    and never doubles them, and so does pushing a copy in another format, another split, another order, or the log that
+    has grown since.  Only where a format holds other types (rewards as float64 here and float32 there) or gives the
+    last row of an episode another discount, action or reward (a frame that closes a trajectory and holds no transition)
+    are items others.  By default the items are those of TF-Agents' ReverbAddTrajectoryObserver with a sequence length
+    of 2: N-1 trajectories of two frames for an episode of N rows.
 
     Args:
         source: a Source, or whatever :func:`rlds2buf.open_source` takes.
-        server: ``host:port``, or several of them; episodes are spread by hash.
+        server: ``host:port``, or several of them; episodes are spread by hash, the same way in whatever order they
+            are named.
         table: the table's name.
         sequence_length, stride: frames per trajectory, and between the starts of trajectories.
         priority: a number; the name of a step field (``"extras/priority"``), read at each item's
             first row; or a function of all items of an episode that gives one number each.
-        resume: path of a journal of acknowledged episodes.  If it exists, they are passed over.
+        resume: path of a journal of acknowledged episodes.  If it exists, they are passed over, from whatever source
+            they were read: of a log that has grown, only what is new is sent.  Journals of version 0.1.0 are continued
+            with their own keys; they are of one dataset.
         timeout: seconds without progress after which it gives up, whatever the reason.
         pattern: ``"trajectory"``; ``"transition"``: Acme's Transition, `n_step` long; or
             ``"episode"``: one item per episode.
@@ -155,6 +166,14 @@ def push(
         chunk_length: steps per chunk; None: 16 small steps, fewer where steps are large.
         allow_eviction: push more items than the table has room for; without it such a push is refused before
             anything is sent, and one that others leave no room ends before it evicts anything.
+        keep_existing: leave the priorities of items that are in the table, which a learner may have changed: only
+            what the journal does not have is sent, with whatever `priority` is now, and if the table no longer has
+            what it acknowledged, nothing is.  Needs `resume`, for Reverb does not tell which keys it has.
+        distinct_by: ``"content"``: equal episodes of sources that are pushed separately are the same items;
+            ``"source"``: they are items of their own, if the sources have other names (paths).  Equal episodes of one
+            source are always items of their own.
+        occurrences: where only a part of a source is pushed: how many equal episodes are before each in the whole, as
+            :func:`rlds2buf.reverb.counting.count_occurrences` tells; None counts them as they come.
         check_counts: raise when the server's counts contradict ours afterwards.  Others may write to the table
             meanwhile; what can't be checked then is said in the report
             (:class:`~rlds2buf.formats.reverb.table_count.ServerCount`).
@@ -199,6 +218,9 @@ def push(
         journal=resume,
         timeout=timeout,
         allow_eviction=allow_eviction,
+        keep_existing=keep_existing,
+        distinct_by=distinct_by,
+        occurrences=occurrences,
     )
     how: dict[str, Any] = {
         "on_invalid": on_invalid,
@@ -292,12 +314,19 @@ def _report(conversion: ConvertReport, sink: ReverbTableSink, restarts: int) -> 
         sink.counts,
         acknowledged=sum(count.acknowledged for count in sink.counts),
         resumed=sink.passed_over,
+        new=_sum([count.new for count in sink.counts]),
         already_there=sum(count.already_there for count in sink.counts),
         episodes_without_items=short,
         reconnects=sink.reconnects,
         restarts=restarts,
         notes=notes,
     )
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    """Of all of them, None if one is not known."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _attach(error: BaseException, sink: ReverbTableSink, restarts: int) -> None:

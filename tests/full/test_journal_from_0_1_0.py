@@ -11,6 +11,7 @@ import pytest
 import rlds2buf
 from tests.data import ROOT
 from tests.full.quiet import reverb
+from tests.full.servers import ServerProcess
 
 LEFT = ROOT / "tests" / "from_0_1_0"
 
@@ -20,13 +21,16 @@ def test_it_is_continued_under_the_same_keys(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     keys = json.loads((LEFT / "push_keys.json").read_text())
     lines = [json.loads(line) for line in (LEFT / "push.journal").read_text().splitlines()]
-    with rlds2buf.open_source("source.hdf5") as source, rlds2buf.serve(source, "replay") as serving:
+    with rlds2buf.open_source("source.hdf5") as source, ServerProcess([{"name": "replay"}]) as serving:
         client = reverb.Client(serving.address)
+        # As if the earlier push had been into this very server, ...
+        Path("first.journal").write_text(f"{json.dumps({**lines[0], 'servers': [serving.address]})}\n")
+        first = rlds2buf.push(source, serving.address, "replay", resume="first.journal")
+        assert first.acknowledged == first.new == len(keys)
         assert {int(s[0].info.key) for s in client.sample("replay", num_samples=40 * len(keys))} == set(keys)
-        # As if the earlier push had been into this very server, and had been cut off after six episodes.
-        rlds2buf.push(source, serving.address, "replay", resume="new.journal")
+        # ... and had been cut off after six episodes.
         state = next(
-            found for found in map(json.loads, Path("new.journal").read_text().splitlines()) if "state" in found
+            found for found in map(json.loads, Path("first.journal").read_text().splitlines()) if "state" in found
         )
         items = sum(episode.num_transitions for episode in list(source)[:6])
         cut = [
@@ -38,3 +42,4 @@ def test_it_is_continued_under_the_same_keys(tmp_path: Path, monkeypatch: pytest
         report = rlds2buf.push(source, serving.address, "replay", resume="push.journal")
         assert report.resumed == items and report.acknowledged == len(keys) - items
         assert client.server_info()["replay"].current_size == len(keys)
+        assert Path("push.journal").read_text().startswith('{"rlds2buf_push": 1,')

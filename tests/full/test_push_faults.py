@@ -213,6 +213,25 @@ def test_a_long_push_goes_on_reading_where_it_was(server, tmp_path, monkeypatch)
     assert max(gone_on) > 10, gone_on
 
 
+def test_equal_episodes_are_counted_on_after_a_kill(server, tmp_path, monkeypatch):
+    """What came before the point that reading goes on from is known, though it is not read again."""
+    monkeypatch.setattr(sys.modules["rlds2buf.pipeline.conversion"], "CHECKPOINT_SECONDS", 0.02)
+    given = many(100) * 3
+    total = 300 * 299
+    gone_on = []
+    for attempt in range(2):
+        reverb.Client(server.address).reset("plain")
+        journal = tmp_path / f"journal{attempt}"
+        for moment in (total // 2, 3 * total // 4, 4 * total // 5):
+            push_and_die(moment, given, server.address, "plain", resume=journal)
+        report = push(given, server.address, "plain", resume=journal)
+        assert report.agrees and size(server.address) == total == report.items
+        assert push(given, server.address, "plain").new == 0
+        assert size(server.address) == total
+        gone_on.append(report.conversion.resumed)
+    assert max(gone_on) > 100, gone_on
+
+
 def test_a_server_that_stops_answering(mortal, tmp_path):
     given = many(100)
     pushing = Pushing(given, mortal.address, "plain", timeout=1.5, resume=tmp_path / "journal")

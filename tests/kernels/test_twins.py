@@ -20,6 +20,7 @@ from rlds2buf.kernels import (
     priorities,
     returns,
     ring,
+    row_hash,
     runs,
     sum_tree,
     windows,
@@ -285,3 +286,13 @@ def test_frames(seed: int) -> None:
     for most in (0, 3, len(data) // 16):
         found = np.zeros(most + 1, np.int64), np.zeros(most, np.uint32)
         assert_twins(frames.find_frames, data, most, length_crcs(), *found)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_row_hashes(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, width = int(rng.integers(0, 40)), int(rng.choice([0, 1, 5, 300]))
+    edges = np.sort(np.append(rng.integers(0, rows + 1, 4), [0, rows]))
+    words = rng.integers(0, 256, (rows, width)).astype(rng.choice(["u1", "u2", "u4", "u8"]))
+    keys = rng.integers(0, 2**63, (2, width)).astype(np.uint64) * np.uint64(2) + np.uint64(1)
+    assert_twins(row_hash.hash_rows, words, edges, keys, np.zeros((len(edges) - 1, 2), np.uint64))

@@ -21,7 +21,7 @@ from rlds2buf.errors import SinkError
 from rlds2buf.files.local_path import refuse_address
 from rlds2buf.files.partial import PartialFolder
 from rlds2buf.formats.reverb.checkpoint_origin import Origin
-from rlds2buf.formats.reverb.item_keys import KeyMaker
+from rlds2buf.formats.reverb.item_keys import ContentKeys
 from rlds2buf.formats.reverb.patterns.base import Pattern, check_batch
 from rlds2buf.formats.reverb.patterns.make import make_pattern, take_pattern
 from rlds2buf.formats.reverb.patterns.priorities import Priority, check_priority, priorities_of
@@ -102,7 +102,7 @@ class ReverbCheckpointSink(Sink):
         self._builder: RequestBuilder | None = None
         self._signature: Any = None
         self._spec = StepSpec()
-        self._keys: KeyMaker | None = None
+        self._keys: ContentKeys | None = None
         self._origin = Origin("", "", self.table.name, self.pattern.text, 0)
         self._written = self._items = self._clock = 0
 
@@ -124,7 +124,7 @@ class ReverbCheckpointSink(Sink):
         if self._chunk_length is None:
             self._chunk_length = chunk_length_for(spec, self.pattern.chunk_steps)
         # The keys of a push, so that pushing the same data on top of the checkpoint changes nothing.
-        self._keys = KeyMaker(provenance, self.table.name, self.pattern.text, self._chunk_length)
+        self._keys = ContentKeys(provenance, self.table.name, self.pattern.text, self._chunk_length)
         self._origin = Origin.of(
             str(provenance["source"]), str(provenance["fingerprint"]), self.table.name, self.pattern.text
         )

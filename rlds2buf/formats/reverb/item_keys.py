@@ -1,4 +1,4 @@
-"""Keys that say what an item is: the same item gets the same key in every run.
+"""Keys that say what an item is: the same item gets the same key in every run, wherever it was read.
 
 Reverb treats an insert of a key that is there as an update, so a repeated push changes nothing.
 The mixing function is that of SplitMix64 (Steele, Lea and Flood, 2014, "Fast splittable pseudorandom
@@ -8,13 +8,28 @@ number generators").
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import crc32c
 import numpy as np
 
-__all__ = ["EpisodeKeys", "KeyMaker", "checksum", "checksums", "keys_of", "seed_of"]
+from rlds2buf.formats.reverb.content_hash import content_hashes
+from rlds2buf.formats.reverb.occurrences import UNKNOWN, EpisodeCounts
+
+__all__ = [
+    "BY_CONTENT",
+    "BY_SOURCE",
+    "CONTENT",
+    "ContentKeys",
+    "EpisodeKeys",
+    "KeyMaker",
+    "checksum",
+    "checksums",
+    "keys_of",
+    "seed_of",
+]
 
 _GOLDEN = 0x9E3779B97F4A7C15
 
@@ -22,8 +37,153 @@ _SHORT_BYTES = 16 << 10
 """Episodes of up to so many bytes are copied to take their checksums; a call for each column costs more."""
 
 
+BY_CONTENT, BY_SOURCE = "content", "source"
+"""What keeps equal items apart: nothing, or that they come from sources of other names."""
+
+CONTENT: Final = np.dtype([("name", "<u8"), ("check", "<u8"), ("occurrence", "<u4")])
+"""What an episode is called by its content: a hash, another one, and how many equal ones came before it."""
+
+_NAME_MASK = np.uint64(2**64 - 1)
+"""Which bits of a hash are used; tests use few of them."""
+
+
+class EpisodeKeys:
+    """The keys of E episodes; see :class:`ContentKeys` and :class:`KeyMaker`.
+
+    Attributes:
+        episode_ids: ``[E] uint64``, by which Reverb counts a table's episodes.
+        names: ``[E]``, what a journal calls the episodes: numbers, or records of :data:`CONTENT`.
+    """
+
+    def __init__(
+        self,
+        item: np.ndarray,
+        chunk: np.ndarray,
+        episode: np.ndarray,
+        numbers: np.ndarray,
+        *,
+        owner: np.ndarray | None = None,
+        names: np.ndarray | None = None,
+    ) -> None:
+        self._item, self._chunk, self._episode, self._numbers = item, chunk, episode, numbers
+        self._owner = np.zeros(len(numbers), np.uint64) if owner is None else owner
+        self.names = numbers if names is None else names
+        self.episode_ids = keys_of(episode, numbers, np.zeros(len(numbers), np.int64))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def marks(self) -> list[Any]:
+        """`names` as plain values: numbers, or the bytes of each record."""
+        plain = self.names if self.names.dtype.names is None else self.names.view(f"V{self.names.itemsize}")
+        return plain.tolist()
+
+    def items(self, of: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """``[I] uint64`` for the items of these numbers; `of` says, from 0 on, whose each is."""
+        return keys_of(self._item[of], self._numbers[of], numbers)
+
+    def chunks(self, of: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """``[J] uint64`` for the chunks of these numbers."""
+        return keys_of(self._chunk[of], self._numbers[of], numbers)
+
+    def owners(self, servers: int) -> np.ndarray:
+        """``[E]``: which of so many servers each episode belongs to, the same in every run."""
+        return self._owner % np.uint64(servers)
+
+    def take(self, which: Any) -> EpisodeKeys:
+        """Some of the episodes, as an index of numpy says."""
+        columns = (self._item, self._chunk, self._episode, self._numbers)
+        return EpisodeKeys(*(one[which] for one in columns), owner=self._owner[which], names=self.names[which])
+
+
+class ContentKeys:
+    """Keys for one push into a table by a pattern, from what reaches the table and nothing else.
+
+    Into a key go the episode's rows as the pattern lays them out (those of neighbours included, where items cross
+    borders), how many equal episodes of the same source came before, the step, the table and the pattern; not the
+    file, its format, its order or what else is in it.
+
+    Args:
+        provenance: as a sink is given it.
+        table: the table's name.
+        pattern: the pattern's text.
+        chunk_length: steps per chunk.
+        distinct_by: ``"content"``: equal episodes have equal keys; ``"source"``: only those of sources of one name.
+        occurrences: the number of an episode to how many equal ones are before it in the whole source, where only
+            a part of that is pushed; None counts them as they come.
+
+    >>> maker = ContentKeys({"source": "memory"}, "replay", "pairs", 16)
+    >>> one = [np.array([1.0, 2, 1, 2, 1, 3])]
+    >>> keys = maker.episodes(np.arange(3), one, np.array([0, 2, 4, 6]))
+    >>> keys.names["occurrence"].tolist()
+    [0, 1, 0]
+    >>> other = ContentKeys({"source": "another"}, "replay", "pairs", 16)
+    >>> same = other.episodes(np.arange(1), [np.array([1.0, 3])], np.array([0, 2]))
+    >>> same.items(np.array([0]), np.array([0])) == keys.items(np.array([2]), np.array([0]))
+    array([ True])
+    """
+
+    def __init__(
+        self,
+        provenance: Mapping[str, Any],
+        table: str,
+        pattern: str,
+        chunk_length: int,
+        *,
+        distinct_by: str = BY_CONTENT,
+        occurrences: Mapping[int, int] | None = None,
+    ) -> None:
+        self._source = str(provenance["source"])
+        apart = (source_name(self._source),) if distinct_by == BY_SOURCE else ()
+        self._item = seed_of("item by content", table, pattern, *apart)
+        self._chunk = seed_of("chunk by content", str(self._item), str(chunk_length))
+        self._episode = seed_of("episode by content", table, *apart)
+        self._given = occurrences
+        self._counts = EpisodeCounts(self._source)
+
+    def episodes(self, numbers: np.ndarray, tensors: Sequence[np.ndarray], edges: np.ndarray) -> EpisodeKeys:
+        """The keys of the next episodes of the source, from the rows that are stored of them.
+
+        Args:
+            numbers: ``[E] int64``, which episodes of the source they are.
+            tensors: arrays ``[R, ...]``, the rows of all of them.
+            edges: ``[E+1] int64``: the first row of each, then R.
+
+        Raises:
+            SinkError: two episodes that differ would get the same keys.
+        """
+        hashes = content_hashes(tensors, edges)
+        hashes[:, 0] &= _NAME_MASK
+        names = np.empty(len(hashes), CONTENT)
+        names["name"], names["check"] = hashes.T
+        names["occurrence"] = self._counts.add(hashes, numbers)
+        if self._given is not None:
+            names["occurrence"] = [self._given.get(number, 0) for number in numbers.tolist()]
+        content, times = names["name"], names["occurrence"].astype(np.int64)
+        item, chunk, episode = (np.uint64(seed) ^ content for seed in (self._item, self._chunk, self._episode))
+        return EpisodeKeys(item, chunk, episode, times, owner=keys_of(content, times, np.zeros(1)), names=names)
+
+    def take_back(self, keys: EpisodeKeys) -> None:
+        """Forget that these episodes came: they were not written, or will come once more."""
+        self._counts.take_back(_pairs(keys.names))
+
+    def go_on_from(self, names: np.ndarray) -> None:
+        """Take it that these episodes (records of :data:`CONTENT`) of the source came in an earlier run."""
+        self._counts.add(_pairs(names), [UNKNOWN] * len(names))
+
+
+def _pairs(names: np.ndarray) -> np.ndarray:
+    return np.stack([names["name"], names["check"]], axis=1)
+
+
+def source_name(name: str) -> str:
+    """A source's name, by which its items are kept apart from others': the whole path, where it is a path."""
+    return os.path.realpath(name) if os.path.exists(name) else name
+
+
 class KeyMaker:
-    """Keys for one push: of a dataset, into a table, by a pattern.
+    """Keys as journals of version 1 have them, from the dataset's fingerprint and the episode's number.
 
     Beside where an item comes from (dataset, episode, step) and what it is (table, pattern), the
     checksum of its episode's rows goes into its key: not every source can tell by its fingerprint
@@ -51,40 +211,16 @@ class KeyMaker:
         self._shard = seed_of("shard", fingerprint)
 
     def episodes(self, numbers: np.ndarray, tensors: Sequence[np.ndarray], edges: np.ndarray) -> EpisodeKeys:
-        """The keys of some episodes, from the rows that are stored of them.
-
-        Args:
-            numbers: ``[E] int64``, which episodes of the dataset they are.
-            tensors: arrays ``[R, ...]``, the rows of all of them.
-            edges: ``[E+1] int64``: the first row of each, then R.
-        """
+        """As :meth:`ContentKeys.episodes`."""
         content = checksums(tensors, edges)
         item, chunk, episode = (np.uint64(seed) ^ content for seed in (self._item, self._chunk, self._episode))
-        return EpisodeKeys(item, chunk, episode, numbers)
+        return EpisodeKeys(item, chunk, episode, numbers, owner=keys_of(self._shard, numbers, np.zeros(1)))
 
-    def shards(self, numbers: np.ndarray, shards: int) -> np.ndarray:
-        """``[E]``: which of `shards` servers each episode belongs to, the same in every run."""
-        return keys_of(self._shard, numbers, np.zeros(len(numbers), np.int64)) % np.uint64(shards)
+    def take_back(self, keys: EpisodeKeys) -> None:
+        """As :meth:`ContentKeys.take_back`; nothing is counted here."""
 
-
-class EpisodeKeys:
-    """The keys of E episodes; see :class:`KeyMaker`.
-
-    Attributes:
-        episode_ids: ``[E] uint64``, by which Reverb counts a table's episodes.
-    """
-
-    def __init__(self, item: np.ndarray, chunk: np.ndarray, episode: np.ndarray, numbers: np.ndarray) -> None:
-        self._item, self._chunk, self._numbers = item, chunk, numbers
-        self.episode_ids = keys_of(episode, numbers, np.zeros(len(numbers), np.int64))
-
-    def items(self, of: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """``[I] uint64`` for the items of these numbers; `of` says, from 0 on, whose each is."""
-        return keys_of(self._item[of], self._numbers[of], numbers)
-
-    def chunks(self, of: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """``[J] uint64`` for the chunks of these numbers."""
-        return keys_of(self._chunk[of], self._numbers[of], numbers)
+    def go_on_from(self, names: np.ndarray) -> None:
+        """As :meth:`ContentKeys.go_on_from`; nothing is counted here."""
 
 
 def seed_of(*parts: str) -> int:

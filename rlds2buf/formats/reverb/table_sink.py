@@ -16,14 +16,22 @@ from rlds2buf.core import nest
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import CountsDisagree, SignatureMismatch, SinkError
-from rlds2buf.formats.reverb.item_keys import EpisodeKeys, KeyMaker
+from rlds2buf.formats.reverb.item_keys import (
+    BY_CONTENT,
+    BY_SOURCE,
+    ContentKeys,
+    EpisodeKeys,
+    KeyMaker,
+    source_name,
+)
+from rlds2buf.formats.reverb.occurrences import UNKNOWN, collision
 from rlds2buf.formats.reverb.patterns.base import Laid, Pattern, check_batch
 from rlds2buf.formats.reverb.patterns.priorities import Priority, check_priority, priorities_of
 from rlds2buf.formats.reverb.protocol.connection import TableState, address_of
-from rlds2buf.formats.reverb.protocol.insert_stream import InsertStream
+from rlds2buf.formats.reverb.protocol.insert_stream import MAX_UNDER_WAY_ITEMS, InsertStream
 from rlds2buf.formats.reverb.protocol.item_encoder import Column, ItemEncoder
 from rlds2buf.formats.reverb.protocol.signature import differences, flatten_signature, flatten_spec
-from rlds2buf.formats.reverb.push_journal import Journal, ServerRecord
+from rlds2buf.formats.reverb.push_journal import BY_NUMBER_VERSION, CollisionInJournal, Journal, ServerRecord
 from rlds2buf.formats.reverb.rehearsal import Rehearsal, items_there
 from rlds2buf.formats.reverb.request_builder import RequestBuilder, chunk_length_for
 from rlds2buf.formats.reverb.table_count import ServerCount
@@ -42,7 +50,8 @@ _LOG = logging.getLogger("rlds2buf")
 class _Server:
     """One server of a push: its stream, its builder, its place in the journal."""
 
-    number: int
+    number: int  # as it was named
+    place: int  # in the journal, and among those that episodes belong to
     stream: InsertStream
     builder: RequestBuilder | None = None
     items: int = 0  # acknowledged in earlier runs, or sent in this one
@@ -59,16 +68,23 @@ class ReverbTableSink(Sink):
     `abort` leaves the items that were written where they are.
 
     Args:
-        servers: ``host:port`` each; episodes are spread over them by hash, the same way every time.
+        servers: ``host:port`` each; episodes are spread over them by hash, the same way every time, in whatever order
+            the servers are named.
         table: its name, on every server.
         pattern: what items an episode becomes.
         priority: of the items: a number, the name of a step field (its value at the item's first
             row), or a function that gets all items of an episode as the pattern's NamedTuple of
             arrays ``[I, ...]`` and returns ``[I]``.
         chunk_length: steps per chunk; None chooses by the size of a step.
-        journal: path of the file that records what is acknowledged; None keeps none.
+        journal: path of the file that records what is acknowledged; None keeps none.  It serves every source: what it
+            has is passed over, wherever that was read.
         timeout: seconds without progress after which a write is given up.
         allow_eviction: push more items than the table has room for, so that its remover drops some.
+        keep_existing: send only what the journal does not have, so that priorities that were changed since stay.
+        distinct_by: ``"content"``: equal episodes of several sources are the same items; ``"source"``: they are items
+            of their own.  Equal episodes of one source always are.
+        occurrences: the number of an episode to how many equal ones come before it in the whole source, where only
+            a part of that is pushed (:class:`~.occurrences.CountingSink`); None counts them as they come.
 
     Attributes:
         columns: the items' columns, field name to type.
@@ -95,6 +111,9 @@ class ReverbTableSink(Sink):
         journal: str | os.PathLike[str] | None = None,
         timeout: float = 60.0,
         allow_eviction: bool = False,
+        keep_existing: bool = False,
+        distinct_by: str = BY_CONTENT,
+        occurrences: Mapping[int, int] | None = None,
     ) -> None:
         if not servers:
             raise ValueError("at least one server is needed")
@@ -107,6 +126,13 @@ class ReverbTableSink(Sink):
             raise ValueError(f"timeout must be a positive number of seconds, got {timeout}")
         if chunk_length is not None and chunk_length < 1:
             raise ValueError(f"chunk_length must be at least 1, got {chunk_length}")
+        if keep_existing and journal is None:
+            raise ValueError(
+                "keep_existing (--keep-existing) needs the journal of the earlier push (resume=, --resume): Reverb "
+                "does not tell which keys it has, and sending an item again sets its priority"
+            )
+        if distinct_by not in (BY_CONTENT, BY_SOURCE):
+            raise ValueError(f"distinct_by must be {BY_CONTENT!r} or {BY_SOURCE!r}, got {distinct_by!r}")
         check_priority(priority, pattern)
         self.name = f"reverb://{','.join(self.addresses)}/{table}"
         self.table = table
@@ -128,9 +154,13 @@ class ReverbTableSink(Sink):
         self._journal: Journal | None = None
         self._timeout = timeout
         self._allow_eviction = allow_eviction
+        self._keep_existing = keep_existing
+        self._distinct_by = distinct_by
+        self._occurrences = occurrences
         self._servers: list[_Server] = []
         self._spec = StepSpec()
-        self._keys: KeyMaker | None = None
+        self._keys: ContentKeys | KeyMaker | None = None
+        self._source = ""
         self._written = 0
 
     def expect(self, episodes: int | None, items: int | None = None, source_ids: Sequence[str] = ()) -> None:
@@ -168,13 +198,12 @@ class ReverbTableSink(Sink):
             raise SinkError(f"{provenance['source']}: {error}") from error
         if self._chunk_length is None:
             self._chunk_length = chunk_length_for(spec, self.pattern.chunk_steps)
-        self._keys = KeyMaker(provenance, self.table, self.pattern.text, self._chunk_length)
         self._servers = [self._server(number) for number in range(len(self.addresses))]
         states = [server.stream.connect() for server in self._servers]
         for count, state in zip(self.counts, states, strict=True):
             count.size_before = count.size_after = state.size
         orders = [self._order(server, state, fields) for server, state in zip(self._servers, states, strict=True)]
-        self._journal = Journal(self._journal_path, self._header(provenance), len(self._servers))
+        self._journal = self._opened_journal(provenance)
         self._check_room(states, provenance)
         for server, state, order in zip(self._servers, states, orders, strict=True):
             self._begin(server, state)
@@ -189,6 +218,11 @@ class ReverbTableSink(Sink):
             server.builder = RequestBuilder(
                 encoder, self._chunk_length, send=server.stream.send, mark=server.stream.mark
             )
+        self._keys = self._made_keys(provenance)
+        if isinstance(self._keys, ContentKeys):
+            source = {name: provenance[name] for name in ("source", "fingerprint", "options")}
+            # Items that cross borders need the rows of the episode before, so everything is read again.
+            self._keys.go_on_from(self._journal.run(source, from_start=self.pattern.crosses))
 
     def resumed(self) -> Mapping[str, Any] | None:
         """The journal's last word on how far the reading had come."""
@@ -211,19 +245,20 @@ class ReverbTableSink(Sink):
         assert self._journal is not None and self._keys is not None
         check_batch(self._spec, batch)
         numbers = np.arange(self._written, self._written + len(batch)) if batch.index is None else batch.index
-        owners = self._keys.shards(numbers, len(self._servers))
-        acknowledged = [record.episodes for record in self._journal.servers]
-        pairs = zip(numbers.tolist(), owners.tolist(), strict=True)
-        known = np.array([number in acknowledged[owner] for number, owner in pairs])
         laid = self.pattern.lay(batch)
+        keys = self._keys.episodes(numbers, laid.tensors, laid.edges)
+        owners = keys.owners(len(self._servers))
+        known = self._known(keys, owners, numbers)
         priorities, fault = priorities_of(self._priority, batch, laid, ~known)
         new = np.where(known, 0, laid.counts)
         end, overflow = self._room(new, owners, len(batch) if fault is None else fault[0])
         for server in self._servers:
-            mine = (owners == server.number) & ~known
+            mine = (owners == server.place) & ~known
             mine[end:] = False
             if mine.any():
-                self._send(server, laid.take(mine), numbers[mine], priorities[mine[laid.of]])
+                self._send(server, laid.take(mine), keys.take(mine), priorities[mine[laid.of]])
+        self._journal.pass_over(keys.take(np.flatnonzero(known[:end])))
+        self._keys.take_back(keys.take(slice(end, None)))
         self._written += min(end + 1, len(batch))
         self.episodes_without_items += int(np.count_nonzero(laid.counts[:end] == 0))
         self.passed_over += int(laid.counts[:end][known[:end]].sum())
@@ -237,28 +272,35 @@ class ReverbTableSink(Sink):
             raise fault[1]
         return items
 
+    def _known(self, keys: EpisodeKeys, owners: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """``[E] bool``: which episodes the journal has as acknowledged."""
+        assert self._journal is not None
+        try:
+            return self._journal.known(keys, owners)
+        except CollisionInJournal as error:
+            raise collision(self._source, UNKNOWN, int(numbers[error.position])) from error
+
     def _room(self, items: np.ndarray, owners: np.ndarray, end: int) -> tuple[int, SinkError | None]:
         """How many of the episodes before `end` the tables have room for, each with so many items, and why no more."""
         found: SinkError | None = None
         for server in self._servers:
             if server.room is None or not end:
                 continue
-            wanted = np.cumsum(np.where(owners == server.number, items, 0))[:end]
+            wanted = np.cumsum(np.where(owners == server.place, items, 0))[:end]
             over = np.flatnonzero(wanted > server.room.left(int(wanted[-1])))
             if len(over):
                 end, found = int(over[0]), self._full(server, server.items + int(wanted[over[0]]))
         return end, found
 
-    def _send(self, server: _Server, laid: Laid, numbers: np.ndarray, priorities: np.ndarray) -> None:
-        assert server.builder is not None and self._keys is not None
+    def _send(self, server: _Server, laid: Laid, keys: EpisodeKeys, priorities: np.ndarray) -> None:
+        assert server.builder is not None
         server.items += len(laid.numbers)
         server.sent += len(laid.numbers)
         if server.room is not None:
             server.room.take(len(laid.numbers))
         self.sent += len(laid.numbers)
-        keys = self._keys.episodes(numbers, laid.tensors, laid.edges)
         ordered = laid.tensors if server.order is None else [laid.tensors[i] for i in server.order]
-        marks = list(zip(numbers.tolist(), laid.counts.tolist(), strict=True))
+        marks = list(zip(keys.marks, laid.counts.tolist(), strict=True))
         server.builder.add(laid._replace(tensors=ordered), keys, priorities, marks)
 
     def flush(self) -> None:
@@ -280,7 +322,20 @@ class ReverbTableSink(Sink):
         """Compare the server's counts with ours, and close."""
         for server in self._servers:
             self._count(server, server.stream.probe())
+        self._note_equal_episodes()
         self._close()
+
+    def _note_equal_episodes(self) -> None:
+        """Say that items were there before, where that may be a surprise."""
+        assert self._journal is not None
+        if self._journal.version == BY_NUMBER_VERSION or self._distinct_by == BY_SOURCE:
+            return
+        advice = "equal episodes of several sources are the same items (--distinct-by source keeps them apart)"
+        if {source["source"] for source in self._journal.sources} - {self._source} and self.passed_over:
+            self._note(f"{self.passed_over} items were acknowledged before, maybe from another source: {advice}")
+        there = sum(count.already_there or 0 for count in self.counts)
+        if there:
+            self._note(f"{there} items were in the table before, maybe from another source: {advice}")
 
     def abort(self) -> None:
         """Wait for what is under way, if the servers still answer; note what is there, and close."""
@@ -299,23 +354,46 @@ class ReverbTableSink(Sink):
     def _server(self, number: int) -> _Server:
         def acknowledged(marks: list[Any]) -> None:
             assert self._journal is not None
-            self._journal.acknowledge(number, marks)
+            self._journal.acknowledge(self._servers[number].place, marks)
 
         return _Server(
+            number,
             number,
             InsertStream(self.addresses[number], self.table, timeout=self._timeout, on_acknowledged=acknowledged),
         )
 
-    def _header(self, provenance: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "fingerprint": provenance["fingerprint"],
-            "servers": self.addresses,
+    def _opened_journal(self, provenance: Mapping[str, Any]) -> Journal:
+        """The journal; it says what keys are made of, and so which server an episode belongs to."""
+        how = {
             "table": self.table,
             "pattern": self.pattern.text,
-            "chunk_length": self._chunk_length,
             "priority": self._priority if isinstance(self._priority, int | float | str) else "function",
+        }
+        header = {**how, "servers": sorted(self.addresses), "distinct_by": self._distinct_by}
+        old_header = {
+            **how,
+            "servers": self.addresses,
+            "fingerprint": provenance["fingerprint"],
+            "chunk_length": self._chunk_length,
             "options": provenance["options"],
         }
+        free = ("priority",) if self._keep_existing else ()
+        if self._distinct_by == BY_SOURCE:
+            header["source"] = source_name(provenance["source"])
+        journal = Journal(self._journal_path, header, len(self._servers), old_header=old_header, free=free)
+        if journal.version != BY_NUMBER_VERSION:
+            for place, number in enumerate(sorted(range(len(self.addresses)), key=self.addresses.__getitem__)):
+                self._servers[number].place = place
+        return journal
+
+    def _made_keys(self, provenance: Mapping[str, Any]) -> ContentKeys | KeyMaker:
+        """What makes the keys, as the journal has them."""
+        assert self._journal is not None and self._chunk_length is not None
+        self._source = str(provenance["source"])
+        about = (provenance, self.table, self.pattern.text, self._chunk_length)
+        if self._journal.version == BY_NUMBER_VERSION:
+            return KeyMaker(*about)
+        return ContentKeys(*about, distinct_by=self._distinct_by, occurrences=self._occurrences)
 
     def _order(self, server: _Server, state: TableState, fields: list[tuple[nest.Path, FieldSpec]]) -> list[int]:
         """The order in which the table wants our columns."""
@@ -377,7 +455,7 @@ class ReverbTableSink(Sink):
             raise self._no_room(server, state, share, 0)
         if self._rehearsal is None:
             self._rehearsal = self._rehearse(states, provenance)
-        new = self._rehearsal.new[server.number]
+        new = self._rehearsal.new[server.place]
         if len(new) <= state.room:
             return
         there = items_there(self.addresses[server.number], state, new, min(self._timeout, DRAW_SECONDS))
@@ -387,17 +465,13 @@ class ReverbTableSink(Sink):
 
     def _rehearse(self, states: Sequence[TableState], provenance: Mapping[str, Any]) -> Rehearsal:
         """Read everything that will come without sending it."""
-        assert self._reading is not None and self._chunk_length is not None
-        maker = KeyMaker(provenance, self.table, self.pattern.text, self._chunk_length)
-        believed = zip(self._servers, states, strict=True)
-        acknowledged = [
-            self._record(server).episodes if self._is_believed(server, state) else set() for server, state in believed
-        ]
+        assert self._reading is not None
+        believed = [s.place for s, state in zip(self._servers, states, strict=True) if self._is_believed(s, state)]
+        maker = self._made_keys(provenance)
 
         def judge(keys: EpisodeKeys, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            owners = maker.shards(numbers, len(self._servers))
-            pairs = zip(numbers.tolist(), owners.tolist(), strict=True)
-            return owners, np.array([number in acknowledged[owner] for number, owner in pairs], bool)
+            owners = keys.owners(len(self._servers))
+            return owners, self._known(keys, owners, numbers) & np.isin(owners, believed)
 
         rehearsal = Rehearsal(copy.deepcopy(self.pattern), maker.episodes, judge, len(self._servers))
         self._reading(rehearsal)
@@ -415,7 +489,7 @@ class ReverbTableSink(Sink):
 
     def _record(self, server: _Server) -> ServerRecord:
         assert self._journal is not None
-        return self._journal.servers[server.number]
+        return self._journal.servers[server.place]
 
     def _room_left(self, server: _Server, state: TableState) -> RoomLeft:
         def settle() -> None:
@@ -443,18 +517,31 @@ class ReverbTableSink(Sink):
         """Go on from the journal, or start anew if the server has forgotten what it had acknowledged."""
         assert self._journal is not None
         record = self._record(server)
-        if self._is_believed(server, state):
-            return
         number = f"{server.stream.state_id:032x}"
+        where = self.addresses[server.number]
+        if self._is_believed(server, state):
+            arrived = min(state.inserted - record.inserted - record.items, MAX_UNDER_WAY_ITEMS)
+            if self._keep_existing and arrived > 0:
+                self._note(
+                    f"{where}: up to {arrived} items arrived that the journal does not have as acknowledged, under way "
+                    "when an earlier run ended, unless they are others'; what was under way is sent again, with the "
+                    "priority of this push"
+                )
+            return
         if record.items:
-            where = self.addresses[server.number]
             same = record.state == number and state.inserted >= record.seen
             why = "items have left its table" if same else "the server was restarted or its table emptied"
+            if self._keep_existing:
+                raise SinkError(
+                    f"{where}: {why} since it acknowledged {record.items} items, and which of them are still there "
+                    "can't be told. Without keep_existing (--keep-existing) everything is pushed again: nothing is "
+                    "doubled, and every item has the priority of that push"
+                )
             self._note(
                 f"{where}: {why} since it acknowledged {record.items} items; everything is pushed again, and what is "
                 "there is not doubled"
             )
-        self._journal.begin(server.number, number, size=state.size, inserted=state.inserted)
+        self._journal.begin(server.place, number, size=state.size, inserted=state.inserted)
 
     def _too_small(self, server: _Server, state: TableState, items: int) -> SinkError:
         return SinkError(
@@ -487,7 +574,7 @@ class ReverbTableSink(Sink):
         assert self._journal is not None
         record, count = self._record(server), self.counts[server.number]
         count.size_before, count.items, count.acknowledged = record.size, record.items, server.stream.acknowledged
-        self._journal.look(server.number, state.inserted)
+        self._journal.look(server.place, state.inserted)
         inserted = state.inserted - record.inserted
         count.take(state, inserted)
         if not finished:

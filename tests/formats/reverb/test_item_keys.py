@@ -1,15 +1,23 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2buf.formats.reverb.item_keys import EpisodeKeys, KeyMaker, checksum, checksums, keys_of, seed_of
+from rlds2buf.errors import SinkError
+from rlds2buf.formats.reverb import item_keys
+from rlds2buf.formats.reverb.content_hash import content_hashes
+from rlds2buf.formats.reverb.item_keys import ContentKeys, EpisodeKeys, KeyMaker, checksum, checksums, keys_of, seed_of
 
 SEEDS = st.integers(0, 2**64 - 1)
 MASK = 2**64 - 1
+
+CONTENTS = [16661848519950720418, 11089866390289935772]
+ITEMS = [184469764845384812, 3710248036596827334]
 
 
 def naive_mix(z):
@@ -50,9 +58,102 @@ def maker(**changes):
 
 @given(fingerprint=st.text(), shards=st.integers(1, 5))
 def test_shards_are_even(fingerprint, shards):
-    keys = maker(fingerprint=fingerprint)
-    counts = np.bincount(keys.shards(np.arange(400), shards).astype(np.int64), minlength=shards)
-    assert len(counts) == shards and (abs(counts - 400 / shards) < 100).all()
+    rows, edges = [np.arange(400.0)], np.arange(401)
+    made = (maker(fingerprint=fingerprint), by_content(source=fingerprint, distinct_by="source"))
+    for keys in (one.episodes(np.arange(400), rows, edges) for one in made):
+        counts = np.bincount(keys.owners(shards).astype(np.int64), minlength=shards)
+        assert len(counts) == shards and (abs(counts - 400 / shards) < 100).all()
+
+
+def by_content(source="memory", table="replay", pattern="pairs", chunk_length=16, **how):
+    return ContentKeys({"source": source}, table, pattern, chunk_length, **how)
+
+
+def all_keys(made, rows):
+    """Of episodes of so many rows each: the keys of two items and a chunk of each, and its id."""
+    of = np.repeat(np.arange(len(made)), 2)
+    items = made.items(of, np.tile([0, rows - 1], len(made)))
+    return [*items.tolist(), *made.chunks(np.arange(len(made)), np.arange(len(made)) * 0).tolist()], made.episode_ids
+
+
+def test_keys_by_content_never_change():
+    """Tables that were filled by an earlier version are found again."""
+    columns = [np.arange(12, dtype=np.float32).reshape(6, 2), np.arange(6), np.array([b"a", b"", b"c"] * 2, object)]
+    made = by_content().episodes(np.arange(2), columns, np.array([0, 4, 6]))
+    assert made.names["name"].tolist() == CONTENTS
+    assert made.items(np.arange(2), np.array([0, 3])).tolist() == ITEMS
+
+
+def test_what_reaches_the_table_makes_the_keys_by_content_and_nothing_else():
+    rng = np.random.default_rng(3)
+    episodes = [[rng.normal(size=(5, 2)), rng.integers(0, 9, 5)] for _ in range(6)]
+
+    def made(order, **how):
+        columns = [np.concatenate(column) for column in zip(*(episodes[i] for i in order), strict=True)]
+        keys = by_content(**how).episodes(np.arange(len(order)) + 100, columns, np.arange(len(order) + 1) * 5)
+        return [all_keys(keys.take([i]), 5)[0] for i in range(len(order))]
+
+    base = made(range(6))
+    assert len(set(itertools.chain(*base))) == 18
+    assert made([5, 2, 0], source="another") == [base[5], base[2], base[0]]
+    twice = made([1, 1, 0, 1])
+    assert twice[0] == base[1] and twice[2] == base[0] and len(set(itertools.chain(*twice))) == 12
+    assert made([0, 1, 1, 1])[1:] == [twice[0], twice[1], twice[3]], "the n-th of equal episodes, wherever it is"
+    for how in [{"table": "other"}, {"pattern": "triples"}, {"distinct_by": "source"}]:
+        assert not set(itertools.chain(*made(range(6), **how))) & set(itertools.chain(*base)), how
+    shorter = made(range(6), chunk_length=8)
+    assert [one[:2] for one in shorter] == [one[:2] for one in base]
+    assert not {one[2] for one in shorter} & {one[2] for one in base}
+
+
+def test_sources_that_are_kept_apart_go_by_their_whole_path(tmp_path, monkeypatch):
+    (tmp_path / "a.hdf5").touch()
+    monkeypatch.chdir(tmp_path)
+    row = [np.zeros(3)], np.array([0, 3])
+
+    def key(source, distinct_by="source"):
+        made = by_content(source=source, distinct_by=distinct_by)
+        return made.episodes(np.arange(1), *row).items(np.array([0]), np.array([0])).tolist()
+
+    assert key("a.hdf5") == key(str(tmp_path / "a.hdf5")) != key("b.hdf5")
+    assert key("a.hdf5", "content") == key("b.hdf5", "content") != key("a.hdf5")
+
+
+def test_parts_of_a_source_have_the_keys_of_the_whole():
+    numbers = np.array([3, 1, 3, 2, 1, 3, 3])
+    columns = [np.repeat(numbers, 4).astype(np.float64)]
+    whole = by_content().episodes(np.arange(7), columns, np.arange(8) * 4)
+    before = {i: n for i, n in enumerate(whole.names["occurrence"].tolist()) if n}
+    assert before == {2: 1, 4: 1, 5: 2, 6: 3}
+    for start, stop in [(0, 7), (4, 7), (2, 5)]:
+        part = by_content(occurrences=before).episodes(
+            np.arange(start, stop), [columns[0][start * 4 : stop * 4]], np.arange(stop - start + 1) * 4
+        )
+        assert all_keys(part, 4)[0] == all_keys(whole.take(slice(start, stop)), 4)[0]
+
+
+def test_episodes_that_are_taken_back_are_not_counted():
+    made = by_content()
+    row = [np.zeros(6)], np.array([0, 3, 6])
+    first = made.episodes(np.arange(2), *row)
+    made.take_back(first.take(slice(1, None)))
+    again = made.episodes(np.array([1, 2]), *row)
+    assert (first.names["occurrence"].tolist(), again.names["occurrence"].tolist()) == ([0, 1], [1, 2])
+    on = by_content()
+    on.go_on_from(first.names)
+    assert on.episodes(np.array([2]), [np.zeros(3)], np.array([0, 3])).names["occurrence"].tolist() == [2]
+
+
+def test_episodes_whose_hashes_collide_are_named(monkeypatch):
+    monkeypatch.setattr(item_keys, "_NAME_MASK", np.uint64(7))
+    rows = [np.arange(60.0)], np.arange(0, 61, 3)
+    with pytest.raises(SinkError, match=r"memory: episode \d+ and episode \d+ differ") as caught:
+        by_content().episodes(np.arange(20), *rows)
+    first, second = map(int, re.findall(r"episode (\d+)", str(caught.value)))
+    names = content_hashes(*rows)[:, 0] & np.uint64(7)
+    assert first < second and names[first] == names[second]
+    equal = by_content().episodes(np.arange(20), [np.tile([1.0, 2, 3], 20)], rows[1])
+    assert equal.names["occurrence"].tolist() == list(range(20))
 
 
 def keys(tensors=None, number=0, **changes):

@@ -19,7 +19,7 @@ from rlds2buf.formats.reverb.protocol.chunks import encode_varint
 from rlds2buf.formats.reverb.protocol.connection import ReverbConnection, TableState, is_transient, translate
 from rlds2buf.formats.reverb.protocol.stream import OneStream
 
-__all__ = ["InsertStream", "Request", "ServerRestarted"]
+__all__ = ["MAX_UNDER_WAY_ITEMS", "InsertStream", "Request", "ServerRestarted"]
 
 MESSAGE_BYTES: Final = 4 << 20
 """Chunks of a request are spread over messages of about this size."""
