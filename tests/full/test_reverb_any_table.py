@@ -308,6 +308,21 @@ def test_a_limiter_that_stops_sampling(server):
     assert 0 < report.steps
 
 
+def test_a_checkpoint_that_the_server_writes_has_every_item_once(tmp_path):
+    tables = [{"name": "fifo", "sampler": "fifo"}, {"name": "queue", "sampler": "fifo", "max_times_sampled": 1}]
+    tables = [{**table, "signature": trajectory_signature()} for table in tables]
+    with ServerProcess(tables, checkpoint=str(tmp_path)) as server:
+        for table in ("fifo", "queue"):
+            push(GIVEN, server.address, table)
+            uri = f"reverb://{server.address}/{table}"
+            found: list[Episode] = []
+            report = convert(uri, found, checkpoint=True, join=True)
+            assert_same(found, GIVEN, "observation", "action", "reward")
+            assert report.warnings == []
+            state = reverb.Client(server.address).server_info()[table]
+            assert state.current_size == 44 and state.rate_limiter_info.sample_stats.completed == 0
+
+
 class Actor(threading.Thread):
     """Inserts without a pause until it is stopped; its table forgets the oldest."""
 

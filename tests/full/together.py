@@ -115,7 +115,8 @@ class Together:
         finally:
             for process in [*self._running.values(), actor]:
                 process.kill()
-                process.wait(60)
+                with process:  # closes its pipes
+                    process.wait(60)
         numbers = start * EACH + np.arange(self.actor_items // (ACTOR_ROWS - 1) * ACTOR_ROWS)
         self._expected.update(int(n) for n in numbers[numbers % ACTOR_ROWS != (start * EACH - 1) % ACTOR_ROWS])
 

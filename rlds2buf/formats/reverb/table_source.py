@@ -13,6 +13,7 @@ import numpy as np
 from rlds2buf.core.episode import Episode
 from rlds2buf.core.spec import spec_of
 from rlds2buf.errors import EpisodeError, ServerUnavailable, SinkError, SourceError, SourceFormatError, SourceNotFound
+from rlds2buf.formats.reverb.checkpoint_source import ReverbCheckpointSource
 from rlds2buf.formats.reverb.item_episodes import ItemSource
 from rlds2buf.formats.reverb.joined_items import ItemStore
 from rlds2buf.formats.reverb.protocol.chunks import decode_tensor
@@ -25,6 +26,7 @@ __all__ = ["ReverbTableSource"]
 _DECODED_CHUNKS = 256
 _AT_ONCE = 1024
 """So many samples are asked for at least, to find items that are still to come."""
+_CHECKPOINT_SECONDS = 600.0
 _PATIENCE = 12
 """Of N items, nothing new among so many times N samples: of any one that is sampled evenly, the chance is 6e-6."""
 
@@ -78,9 +80,11 @@ class ReverbTableSource(ItemSource):
         consume: allow it on a table that removes items after some samples.
         timeout: seconds to wait for an answer.
         join: True: read episodes, whoever asks; False: items.
+        checkpoint: for episodes, let the server write a checkpoint into its folder, and read that: every item once,
+            without sampling, whatever the sampler.  The folder must be reachable from here.
 
     Raises:
-        SourceNotFound: the server has no such table.
+        SourceNotFound: the server has no such table, or its checkpoint is not found here.
         SourceError: nobody answers, or a pass would remove items, or the server is of a Reverb before 0.5.
         ValueError: no such address, or `num_items` is negative.
     """
@@ -95,9 +99,11 @@ class ReverbTableSource(ItemSource):
         consume: bool = False,
         timeout: float = 10.0,
         join: bool | None = None,
+        checkpoint: bool = False,
     ) -> None:
         self.name = uri
         self.join = join
+        self._checkpoint = checkpoint
         place, _, self._table = uri.removeprefix("reverb://").partition("/")
         if not self._table:
             raise ValueError(f"a table's address is reverb://HOST:PORT/TABLE, got {uri!r}")
@@ -106,7 +112,7 @@ class ReverbTableSource(ItemSource):
         self._address = address_of(place)
         self._timeout = timeout
         state = self._look()
-        if state.max_times_sampled and not consume:
+        if state.max_times_sampled and not consume and not (checkpoint and join):
             raise SourceError(
                 f"{uri}: the table removes an item after {state.max_times_sampled} samples, and looking at it is "
                 "sampling; pass consume=True to do so"
@@ -176,7 +182,9 @@ class ReverbTableSource(ItemSource):
         decoded[chunk.chunk_key] = tensors
 
     def store(self) -> ItemStore:
-        """Sample until every item has come, or none is new; see the class."""
+        """Sample until every item has come, or none is new; or read a checkpoint.  See the class."""
+        if self._checkpoint:
+            return self._written()
         state = self._state = self._look()
         state = state._replace(size=state.size + len(self._held))
         items, chunks = _Packed("PrioritizedItem"), _Packed("ChunkData")
@@ -199,6 +207,20 @@ class ReverbTableSource(ItemSource):
                     why = f": {error}"
                     break
         return ItemStore(items.values(), chunks, self._said(state, len(items), sampled, why))
+
+    def _written(self) -> ItemStore:
+        """What is in a checkpoint that the server writes now."""
+        with ReverbConnection(self._address) as connection:
+            try:
+                path = connection.checkpoint(_CHECKPOINT_SECONDS)
+            except SinkError as error:
+                raise SourceError(f"{self.name}: no checkpoint was written: {error}") from error
+        try:
+            return ReverbCheckpointSource(path, table=self._table).store()
+        except SourceNotFound as error:
+            raise SourceNotFound(
+                f"{self.name}: the server wrote a checkpoint at {path}, on its machine; from here: {error}"
+            ) from error
 
     def _most_samples(self, state: TableState) -> float:
         if not state.size:
@@ -223,8 +245,8 @@ class ReverbTableSource(ItemSource):
             lacking = f"{found:,} of the table's {state.size:,} items came in {sampled:,} samples{why}"
             if state.deterministic and not state.max_times_sampled:
                 lacking += (
-                    "; its sampler gives the same item until that is gone: let the server write a checkpoint, "
-                    "which is read item by item"
+                    "; its sampler gives the same item until that is gone: with checkpoint=True the server writes "
+                    "all of them into its folder, if it has one"
                 )
             said.append(lacking)
         if state.max_times_sampled:

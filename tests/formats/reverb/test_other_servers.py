@@ -101,3 +101,10 @@ def test_answers_that_are_none(samples: list[bytes] | None, why: str) -> None:
                 list(source)
             with pytest.raises(SourceError, match=why.replace("3 items", "1024 items")):
                 list(source.as_episodes())
+
+
+def test_a_server_that_writes_no_checkpoint() -> None:
+    with Server(TODAY, []) as server:
+        with open_source(f"reverb://{server.address}/replay", checkpoint=True, join=True) as source:
+            with pytest.raises(SourceError, match=r"no checkpoint was written.*UNIMPLEMENTED"):
+                list(source)

@@ -209,6 +209,20 @@ class ReverbConnection:
         """Open ``SampleStream``: takes encoded ``SampleStreamRequest``, iterates encoded responses."""
         return self._channel.stream_stream(METHODS["SampleStream"])(requests, timeout=timeout)
 
+    def checkpoint(self, timeout: float) -> str:
+        """Let the server write a checkpoint; the path where it lies on the server's machine.
+
+        Raises:
+            ServerUnavailable: nobody answers within `timeout` seconds.
+            SinkError: the server has no checkpointer, or can't write.
+        """
+        grpc = _grpc()
+        try:
+            answer = self._channel.unary_unary(METHODS["Checkpoint"])(b"", timeout=timeout)
+        except grpc.RpcError as cause:
+            raise translate(cause, self.address) from cause
+        return str(message("CheckpointResponse", answer).checkpoint_path)
+
     def close(self) -> None:
         """Close the channel; calls under way are cancelled."""
         self._channel.close()
