@@ -389,6 +389,15 @@ class Engine:
             for part, mine, (draw, _) in parts
         ]
 
+    def draw_together(self, rng: np.random.Generator, count: int, batch_size: int, request: Request) -> list[Sample]:
+        """As one batch of ``count * batch_size`` items, cut into `count`, which share its memory; takes the lock."""
+        if count == 1:
+            return [self.draw(rng, batch_size, request)]
+        return _split(self.draw(rng, count * batch_size, request), count)
+
+    def refresh(self) -> None:
+        """Be up to date, where others write what is read here (see buffers/disk/following.py)."""
+
     def get(
         self, keys: np.ndarray, view: View, rng: np.random.Generator | None = None
     ) -> Transition | Trajectory | Windows:

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlds2buf.buffers.engine import Engine, Request
 from rlds2buf.buffers.read.prefetch import Batches
+from rlds2buf.buffers.rows.blobs import is_blob
 from rlds2buf.buffers.select.samplers import Draw, item_slots
 from rlds2buf.buffers.select.shuffle import Shuffle
 from rlds2buf.core.arguments import integer
@@ -20,6 +21,8 @@ __all__ = ["Epochs", "Plan"]
 
 _AGREED = ("batch_size", "world_size", "drop_last")
 """What must be the same where a state is loaded as where it was saved."""
+_AT_ONCE, _AT_ONCE_BYTES = 1 << 12, 1 << 20
+"""Transitions that are read by one call, and their bytes at most, for several batches."""
 
 
 class _Position(NamedTuple):
@@ -79,6 +82,7 @@ class Plan:
             engine.store.items is not None and not request.view.whole
         )
         self.is_drawn_within |= isinstance(request.view.n_step, tuple)
+        self.together = self._together()
 
     def begin(self, epoch: int) -> Pass:
         """What is held now, in the order of this epoch; takes the buffer's lock.
@@ -87,6 +91,14 @@ class Plan:
             NotEnoughItems: a rank would have no batch.
         """
         return Pass(self, epoch)
+
+    def _together(self) -> int:
+        """How many batches are read at once: as many transitions as come quickly and take little memory."""
+        spec, view = self.engine.spec, self.request.view
+        several = view.whole or view.sequence_length is not None or view.windows is not None
+        if several or self.is_drawn_within or any(map(is_blob, (field for _, field in spec.fields()))):
+            return 1
+        return max(1, min(_AT_ONCE // self.batch_size, _AT_ONCE_BYTES // (2 * spec.row_bytes * self.batch_size)))
 
 
 class Pass:
@@ -101,6 +113,7 @@ class Pass:
     def __init__(self, plan: Plan, epoch: int) -> None:
         self._plan, self._epoch = plan, epoch
         engine, request = plan.engine, plan.request
+        engine.refresh()
         with engine.lock:
             engine.store.require_whole()
             contents = engine.contents
@@ -124,28 +137,34 @@ class Pass:
             self.batches, self._mine = share // plan.batch_size, share // plan.batch_size * plan.batch_size
         else:
             self.batches, self._mine = -(-(share + (rest > 0)) // plan.batch_size), share + (plan.rank < rest)
+        self._is_short = (
+            self._mine <= (self.batches - 1) * plan.batch_size
+        )  # this rank fills one batch less than others
+        self._full = self.batches - 2 if self._is_short else self._mine // plan.batch_size
         if share < self.batches:
             raise ValueError(
                 f"{self.items} items in batches of 1 are no even shares of {plan.world_size} ranks: give drop_last=True"
             )
 
-    def sample(self, number: int) -> Sample:
-        """The batch of this number, from 0.
+    def samples(self, number: int) -> list[Sample]:
+        """The batch of this number, from 0, and perhaps some of the next ones.
 
         Raises:
             ReplayError: an item has left the buffer since the epoch began.
         """
         plan = self._plan
         first, size = number * plan.batch_size, plan.batch_size
-        short = self._mine <= (self.batches - 1) * plan.batch_size  # this rank fills one batch less than others
-        if number >= self.batches - 2 and short:
-            first, size = (first, size - 1) if number == self.batches - 2 else (self._mine - 1, 1)
-        size = min(size, self._mine - first)
-        places = self._order.at(plan.rank + plan.world_size * first, plan.world_size, size)
+        count = min(plan.together, self._full - number)
+        if number >= self._full:
+            count = 1
+            if self._is_short:  # what would fill the last batch but one is for two
+                first, size = (first, size - 1) if number == self.batches - 2 else (self._mine - 1, 1)
+            size = min(size, self._mine - first)
+        places = self._order.at(plan.rank + plan.world_size * first, plan.world_size, count * size)
         request = plan.request._replace(source_id=None, chosen=lambda: self._drawn(places))
-        seed = [*plan.seed, self._epoch, plan.rank, number] if plan.is_drawn_within else 0
+        seed = [*plan.seed, self._epoch, plan.rank, number]
         rng = np.random.default_rng(seed) if plan.is_drawn_within else plan.engine.rng
-        return plan.engine.draw(rng, size, request)
+        return plan.engine.draw_together(rng, count, size, request)
 
     def _drawn(self, places: np.ndarray) -> tuple[Draw, int]:
         """Items in these places ``[B] int64``, whose slots are looked up with the buffer's lock held."""
@@ -312,8 +331,9 @@ def _made(
     epoch, batch = position.epoch, position.batch
     while epochs is None or epoch < epochs:
         one = begun or plan.begin(epoch)
-        for number in range(batch, one.batches):
-            is_last = number + 1 == one.batches
-            after = _Position(epoch + 1) if is_last else _Position(epoch, number + 1, one.items, one.last_key)
-            yield one.sample(number), after
+        while batch < one.batches:
+            for sample in one.samples(batch):
+                batch += 1
+                is_last = batch == one.batches
+                yield sample, _Position(epoch + 1) if is_last else _Position(epoch, batch, one.items, one.last_key)
         epoch, batch, begun = epoch + 1, 0, None

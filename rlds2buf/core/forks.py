@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["fork_seed", "register", "seed_of"]
+__all__ = ["fork_seed", "generation", "register", "seed_of"]
 
 _PATIENCE_S = 10.0
 """How long a fork waits for locks, all together; a child whose parent did not get one may find work half done."""
@@ -29,6 +29,7 @@ _FORK = 0xF04C
 _T = TypeVar("_T")
 _numbers = itertools.count()
 _mine = threading.local()
+_generation = 0
 
 
 @dataclasses.dataclass
@@ -98,7 +99,14 @@ def _release() -> None:
         lock.release()
 
 
+def generation() -> int:
+    """How many forks there were from this package's loading to this process: another number in each child of one."""
+    return _generation
+
+
 def _in_child() -> None:
+    global _generation
+    _generation += 1
     _mine.__dict__.pop("taken", None)  # each object makes itself a new one
     for thing, entry in _things():
         number, entry.forks = entry.forks, 0

@@ -129,6 +129,19 @@ def test_epochs_without_end(prefetch: int) -> None:
     assert not threads()
 
 
+@pytest.mark.parametrize("batch_size", [100, 700, 2048, 3000])
+def test_batches_that_are_read_at_once_are_apart(batch_size: int) -> None:
+    buffer = rlds2buf.make_circular(SPEC, 10_000)
+    buffer.add(transitions(0, 7003))
+    seen = []
+    for batch in buffer.epoch(batch_size, seed=2):
+        assert_same_nest(batch.data._asdict(), buffer.get(batch.info.key)._asdict())
+        seen += batch.info.key.tolist()
+        batch.data.observation["count"][:] = -1
+        batch.info.key[:] = 0
+    assert sorted(seen) == list(range(7003)) and len(list(buffer.epoch(batch_size))) == -(-7003 // batch_size)
+
+
 def test_what_comes_meanwhile_is_of_the_next_epoch() -> None:
     buffer = rlds2buf.make_circular(SPEC, 1000, capacity_unit="transitions")  # whose rows move when it grows
     buffer.add(transitions(0, 50))
@@ -144,15 +157,15 @@ def test_what_comes_meanwhile_is_of_the_next_epoch() -> None:
 @pytest.mark.parametrize("kind", ["circular", "prioritized", "reservoir"])
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_an_item_that_left_is_an_error(kind: str, prefetch: int) -> None:
-    buffer = KINDS[kind](SPEC, 60, seed=1)
-    buffer.add(transitions(0, 60))
-    epoch = buffer.epoch(4, prefetch=prefetch)
+    buffer = KINDS[kind](SPEC, 12_000, seed=1)
+    buffer.add(transitions(0, 12_000))
+    epoch = buffer.epoch(300, prefetch=prefetch)
     next(epoch)
-    buffer.add(transitions(100, 5))
+    buffer.add(transitions(100_000, 5))
     with pytest.raises(ReplayError, match="have left the buffer"):
         list(epoch)
     assert not threads()
-    assert len(list(buffer.epoch(4))) == 15
+    assert len(list(buffer.epoch(300))) == 40
 
 
 def test_goals_in_hindsight_are_those_of_the_batch() -> None:

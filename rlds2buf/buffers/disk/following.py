@@ -155,6 +155,14 @@ class Follower:
         """As :meth:`Engine.draw_many`."""
         return self._read(lambda engine: engine.draw_many(*args))
 
+    def draw_together(self, *args: Any) -> Any:
+        """As :meth:`Engine.draw_together`."""
+        return self._read(lambda engine: engine.draw_together(*args))
+
+    def refresh(self) -> None:
+        """Go over to what was saved last."""
+        self._read(lambda engine: None)
+
     def get(self, *args: Any) -> Any:
         """As :meth:`Engine.get`."""
         return self._read(lambda engine: engine.get(*args))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 import weakref
@@ -10,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from rlds2buf.core import forks
 from rlds2buf.core.arguments import integer
 from rlds2buf.errors import ReplayError
 
@@ -61,19 +61,19 @@ class Batches(Iterator[_Batch]):
             raise ValueError(f"timeout must be positive, got {timeout}")
         self._timeout = timeout
         self._over = False
-        self._process = os.getpid()
+        self._generation = forks.generation()  # a process id takes a call of the system
         made = _made(draw, convert, together, steps)
         self._made: Iterator[Any] = iter(()) if prefetch else made
         self._worker: _Worker | None = None
         if prefetch:
             self._worker = _Worker(made, prefetch, together)
             # The thread knows nothing of this object, so that letting go of it ends the thread.
-            weakref.finalize(self, _stop, self._worker.stop, self._process)
+            weakref.finalize(self, _stop, self._worker.stop, self._generation)
 
     def __next__(self) -> _Batch:
         if self._over:
             raise StopIteration
-        if os.getpid() != self._process:
+        if forks.generation() != self._generation:
             raise ReplayError(
                 "these batches are those of the process that this one was forked from; call batches() here"
             )
@@ -88,7 +88,7 @@ class Batches(Iterator[_Batch]):
         """Draw no more, and wait for the thread to end.  Idempotent."""
         self._over = True
         worker, self._worker = self._worker, None
-        if worker is not None and os.getpid() == self._process:  # no other has the thread, or may wait for locks
+        if worker is not None and forks.generation() == self._generation:  # a child has no thread
             worker.stop.set()
             worker.thread.join(self._timeout)
 
@@ -99,8 +99,8 @@ class Batches(Iterator[_Batch]):
         self.close()
 
 
-def _stop(event: threading.Event, process: int) -> None:
-    if os.getpid() == process:
+def _stop(event: threading.Event, generation: int) -> None:
+    if forks.generation() == generation:
         event.set()
 
 

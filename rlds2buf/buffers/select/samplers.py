@@ -150,7 +150,10 @@ class UniformSampler:
 
         An item keeps its place until one leaves.
         """
-        return self.ring[(self.head + places) % len(self.ring)].astype(np.int64)
+        if self.head:
+            places = self.head + places
+            places[places >= len(self.ring)] -= len(self.ring)  # a division takes longer
+        return self.ring[places].astype(np.int64)
 
     def update(self, slots: np.ndarray, values: np.ndarray) -> None:
         """Raise ReplayError: there are no priorities to set."""

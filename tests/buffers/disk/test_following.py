@@ -144,19 +144,21 @@ def test_a_folder_that_is_replaced(tmp_path: Path) -> None:
 
 
 def test_epochs_go_on_as_long_as_nothing_leaves(tmp_path: Path) -> None:
-    writer = rlds2buf.make_circular(SPEC, 100, directory=tmp_path / "live")
-    writer.add(episode(0, 41))
+    writer = rlds2buf.make_circular(SPEC, 10_000, directory=tmp_path / "live")
+    writer.add(episode(0, 9001))
     writer.save()
     reader = rlds2buf.load_buffer(tmp_path / "live", follow=True)
-    epoch = reader.epoch(10)
-    seen = [key for _ in range(2) for key in next(epoch).info.key.tolist()]
-    writer.add(episode(41, 30))
+    epoch = reader.epoch(1000)
+    seen = [key for _ in range(3) for key in next(epoch).info.key.tolist()]
+    writer.add(episode(10_000, 901))
     writer.save()
-    assert sorted(seen + [key for batch in epoch for key in batch.info.key.tolist()]) == list(range(40))
-    assert len(list(reader.epoch(10))) == 7
-    epoch = reader.epoch(10)
+    assert sorted(seen + [key for batch in epoch for key in batch.info.key.tolist()]) == list(range(9000))
+    writer.add(episode(20_000, 51))
+    writer.save()
+    epoch = reader.epoch(1000)  # of what was saved last
+    assert sum(len(batch.info.key) for batch in reader.epoch(1000)) == 9950
     next(epoch)
-    writer.add(episode(71, 80))
+    writer.add(episode(30_000, 2000))
     writer.save()
     with pytest.raises(ReplayError, match="have left"):
         list(epoch)
