@@ -28,6 +28,12 @@ def test_the_table_of_the_page() -> None:
     assert sorted(name for row in rows for name in re.findall(r"^`([^`]+)`", row[3])) == sorted(WRITTEN)
 
 
+def test_the_table_of_the_readme() -> None:
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Formats\n\n")[2]
+    both, only_read = ({*re.findall(r"`([^`]+)`", line)} for line in table.splitlines()[2:4])
+    assert both == {*WRITTEN} and only_read - {"push"} == READ.keys() - both
+
+
 def test_the_table_of_open_source() -> None:
     assert rlds2buf.open_source.__doc__ is not None
     rows = re.findall(r" ``([\w.-]+)`` +``(\w+)``$", rlds2buf.open_source.__doc__, flags=re.MULTILINE)
