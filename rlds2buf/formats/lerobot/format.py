@@ -80,6 +80,7 @@ FORMATS = (
                 lambda look: f"its {INFO} has no codebase_version, so it is no LeRobot dataset, nor another one known",
             ),
         ),
+        has_splits=True,
         extras={"lerobot": ""},
     ),
 )

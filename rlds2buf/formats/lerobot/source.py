@@ -31,6 +31,7 @@ from rlds2buf.formats.lerobot.info import Info, read_info
 from rlds2buf.formats.lerobot.own_file import EPISODES, FILE_NAME, ROWS_FILE, OwnFile, read_own_file
 from rlds2buf.formats.lerobot.own_notes import OwnNotes, read_own_notes
 from rlds2buf.formats.lerobot.repair import mended
+from rlds2buf.formats.lerobot.splits import places_of_split
 from rlds2buf.formats.lerobot.tasks import read_tasks, tasks_file
 from rlds2buf.io.source import Source
 
@@ -54,6 +55,8 @@ class LeRobotDirSource(Source):
 
     Args:
         path: the dataset's folder, which holds ``meta/info.json``.
+        split: of the ``splits`` that ``info.json`` names, which are ranges of episodes, written as TFDS writes them:
+            ``"train"``, ``"train[:10%]"``, ``"train[5:20]+test"``; None: all episodes.
         ends: what tells whether an episode's end is terminal: its ``"flags"``, or every one is ``"truncated"``, or
             ``"terminal"``.
         tolerance: seconds that a row's timestamp may be off from what the rate says; None: half of what lies between
@@ -69,7 +72,7 @@ class LeRobotDirSource(Source):
         budget: see :class:`~rlds2buf.core.budget.Budget`.
 
     Raises:
-        SourceNotFound: it, or a file of its metadata, is not there.
+        SourceNotFound: it, a file of its metadata, or the split is not there.
         SourceFormatError: its metadata are damaged, contradict themselves, are Git LFS pointers, or are of a version or
             storage that is not read.
         MissingDependency: pyarrow is not installed.
@@ -87,6 +90,7 @@ class LeRobotDirSource(Source):
         self,
         path: str | os.PathLike[str],
         *,
+        split: str | None = None,
         ends: str = "flags",
         modality: bool = True,
         tolerance: float | None = None,
@@ -102,7 +106,8 @@ class LeRobotDirSource(Source):
             raise ValueError(f"image_threads must be at least 1, got {image_threads}")
         if tolerance is not None and not tolerance >= 0:
             raise ValueError(f"tolerance must be 0 or more seconds, got {tolerance}")
-        self.name = str(path)
+        self.name = str(path) if split is None else f"{path} [{split}]"
+        self._split = split
         self._budget = budget
         self._choices = Choices(ends, images, size, threads=image_threads, tolerance=tolerance)
         self._modality = modality
@@ -110,6 +115,8 @@ class LeRobotDirSource(Source):
         self._notes: list[str] = []
         self._dataset = self._opened(Path(path))
         self._wanted: Callable[[int], bool] | None = None
+        # Of each episode of this source, its place in the dataset.
+        self._places = places_of_split(self._dataset.info, len(self._dataset.index), split)
 
     def _opened(self, root: Path) -> Dataset:
         info = read_info(root)
@@ -163,11 +170,11 @@ class LeRobotDirSource(Source):
 
     @property
     def num_episodes(self) -> int:
-        return len(self._dataset.index)
+        return len(self._places)
 
     @property
     def num_steps(self) -> int:
-        return self._dataset.index.num_rows
+        return int(self._dataset.index.lengths[self._places].sum())
 
     def read_batches(
         self, start: int = 0, stop: int | None = None, *, rows: int = 1 << 14, bytes: int = 64 << 20
@@ -183,7 +190,9 @@ class LeRobotDirSource(Source):
         if self._wanted is not None:
             chosen = np.array([i for i in chosen.tolist() if self._wanted(i)], np.int64)
         with BlockReader(self._dataset, self._choices, self._budget) as reader:
-            yield from reader.read(chosen, rows, bytes)
+            for part in _ascending(chosen, self._places):
+                found = reader.read(self._places[part], rows, bytes)
+                yield from found if self._split is None else _numbered(found, part)
 
     def encoded(self) -> LeRobotDirSource:
         """See :meth:`Source.encoded`: pictures in columns as the files that they are; those of videos are decoded."""
@@ -238,6 +247,7 @@ class LeRobotDirSource(Source):
             "rows": self.num_steps,
             "tasks": 0 if self._dataset.tasks is None else len(self._dataset.tasks),
             "splits": dict(info.splits),
+            "split": self._split,
             "data_files": len(self._dataset.index.files),
             "cameras": {
                 name: {"files": len(footage.files), "absent": len(_absent(footage.files))}
@@ -270,16 +280,22 @@ class LeRobotDirSource(Source):
 
         known = self._dataset
         numbers = (number for number in range(self.num_episodes) if self._wanted is None or self._wanted(number))
-        chosen = np.fromiter(numbers, np.int64)
+        mine: dict[int, int] = {}
+        for number in numbers:
+            mine.setdefault(int(self._places[number]), number)
+        chosen = np.array(sorted(mine), np.int64)
         features = known.info.features
         paths = {field.name: nest.path_name(field.path) for field in reversed(self._fields) if field.name in features}
         scope = Scope(self.name, known.info, known.index, known.tasks, paths, chosen, self._budget)
-        return findings(scope, quick=quick)
+        for issue in findings(scope, quick=quick):
+            if issue.episode is None or issue.episode in mine:
+                yield dataclasses.replace(issue, episode=None if issue.episode is None else mine[issue.episode])
 
     def fingerprint(self) -> str:
         chosen = self._choices
         told = [chosen.ends, self._modality, sorted(chosen.left_out), chosen.images, chosen.size]
         told += [chosen.frames_by_name, chosen.tolerance, *(["repair"] if self._repairs else [])]
+        told += [] if self._split is None else [{"split": self._split}]
         files = [file for file in self._files() if file.is_file()]
         return f"{self.format}:{fingerprint_files(files)}:{json.dumps(told)}"
 
@@ -317,6 +333,27 @@ class LeRobotDirSource(Source):
                 f"{way_around(field, self._fields, self._absent)}"
             )
         return found
+
+
+def _ascending(chosen: np.ndarray, places: np.ndarray) -> list[np.ndarray]:
+    """Numbers of episodes in runs whose places in the dataset ascend."""
+    return np.split(chosen, np.flatnonzero(np.diff(places[chosen]) <= 0) + 1) if len(chosen) else []
+
+
+def _numbered(
+    found: Iterable[EpisodeBatch | EpisodeError], numbers: np.ndarray
+) -> Iterator[EpisodeBatch | EpisodeError]:
+    """What was read of a dataset with the numbers that its episodes have here."""
+    at = 0
+    for item in found:
+        if isinstance(item, EpisodeBatch):
+            item.index = numbers[at : at + len(item)]
+            item.rows.index = int(item.index[0])
+            at += len(item)
+        else:
+            item.episode = int(numbers[at])
+            at += 1
+        yield item
 
 
 def _absent(files: Iterable[Path]) -> list[Path]:

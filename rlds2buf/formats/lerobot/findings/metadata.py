@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -15,11 +14,11 @@ from rlds2buf.errors import SourceError
 from rlds2buf.formats.lerobot.files import opened
 from rlds2buf.formats.lerobot.findings.dataset import Scope
 from rlds2buf.formats.lerobot.index import episode_files
+from rlds2buf.formats.lerobot.splits import RANGE
 from rlds2buf.formats.lerobot.tasks import tasks_file
 
 __all__ = ["column_of_episodes", "metadata_findings", "unused_files"]
 
-_SPLIT: Final = re.compile(r"(\d+):(\d+)")
 _SUFFIXES: Final = (".parquet", ".mp4", ".png")
 """Of files that hold rows or frames."""
 _MOST_NAMED: Final = 5
@@ -76,7 +75,7 @@ def _counts(dataset: Scope) -> Iterator[Issue]:
         text = f"total_tasks is {told}, {tasks_file(info).name} has {len(dataset.tasks)}"
         yield dataset.issue("wrong-counts", text, file=info.path)
     for name, part in info.splits.items():
-        ends = _SPLIT.fullmatch(part)
+        ends = RANGE.fullmatch(part)
         if ends and int(ends[2]) > count:
             text = f"the split {name!r} is {part}, and there are {count} episodes"
             yield dataset.issue("wrong-counts", text, file=info.path)
