@@ -7,7 +7,7 @@ import numpy as np
 from rlds2buf.core.row_flags import BREAK, CODE, LINKED, TERMINATED
 from rlds2buf.kernels.compiled import compiled
 
-__all__ = ["finish", "walk"]
+__all__ = ["finish", "finish_numpy", "walk"]
 
 
 def walk_numpy(flags: np.ndarray, links: np.ndarray, starts: np.ndarray, out: np.ndarray, steps: np.ndarray) -> None:

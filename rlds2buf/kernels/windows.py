@@ -264,10 +264,9 @@ def gather_windows(addresses, own, row_bytes, group, flags, rows, edges, out, of
     skip = -out.ctypes.data % ALIGN
     base = out.ctypes.data + skip
     for c in range(addresses.shape[0]):
-        to, of, ahead, size = base + offsets[c], addresses[c], own[c], row_bytes[c]
         first, stop = edges[group[c]], edges[group[c] + 1]
-        if size:
-            _copy_rows(to, of, ahead, size, flags, rows[first:stop])
+        if row_bytes[c]:
+            _copy_rows(base + offsets[c], addresses[c], own[c], row_bytes[c], flags, rows[first:stop])
     return skip
 
 

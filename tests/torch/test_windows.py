@@ -32,9 +32,8 @@ def episodes() -> list[Episode]:
 def test_the_same_as_d3rlpy_s_slices(size: int) -> None:
     made = episodes()
     buffer = rlds2buf.make_circular(rlds2buf.spec_of(made[0]), 100, view={"context": size, "pad": "zero"})
-    for ep in made:
-        keys = buffer.add(ep)
-        mine = buffer.get(keys)
+    keys = [buffer.add(ep) for ep in made]
+    for ep, mine in zip(made, map(buffer.get, keys), strict=True):
         assert isinstance(mine, Windows)
         steps = ep.num_steps - 1
         theirs = Theirs(ep.observation[:steps], ep.action[:steps], ep.reward[:steps, None], True)

@@ -32,9 +32,11 @@ _MADE = ("is_done", "return_to_go", "time_step")
 _NESTS = ("observation", "action", "reward", "discount", "extras", "next_observation")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Offsets:
     """Offsets in steps, by the names of fields as they were given; `zero` is what `pad` says of other steps.
+
+    Those of the same options are one object.
 
     `stack` and `context` are what some of them come from, for messages; else 0.
     """
@@ -137,6 +139,7 @@ class Layout:
         need: how many steps an episode has to have for no position to be padding always.
         needed_by: the field that needs most.
         item_bytes: of one item's windows, about.
+        plans: for who reads to remember something, by the size of a batch.
 
     Raises:
         ValueError: the data have no such field.
@@ -158,6 +161,7 @@ class Layout:
         self.to_go: int | None = None
         self.time: int | None = None
         self.need, self.needed_by = 0, ""
+        self.plans: dict[int, Any] = {}
         told = [nest.path_name(("next_observation", *fields[i][0][1:])) for i in observation]
         known = [*_known([*names, *told]), "is_done", "return_to_go", "time_step"]
         # What is named more closely comes last and holds.
@@ -177,7 +181,6 @@ class Layout:
                 self._current(name, names, group, known)
         self.pads = {name: self.pads[name] for name, _ in offsets.fields}
         self.edges = np.cumsum([0, *(len(steps) for _, _, steps in self.groups)]).astype(np.int64)
-        self._wanted = [np.array(steps, np.int64) for _, _, steps in self.groups]
         self.steps = np.array([step for _, _, steps in self.groups for step in steps], np.int64)
         self.anchor = np.array([anchor for anchor, _, _ in self.groups], np.int64)
         self.reach = np.array([reach for _, reach, _ in self.groups], np.uint8)
@@ -202,10 +205,6 @@ class Layout:
     def width(self, group: int) -> int:
         """How many offsets a group has."""
         return len(self.groups[group][2])
-
-    def wanted(self, group: int) -> np.ndarray:
-        """Its offsets, ``[K] int64``."""
-        return self._wanted[group]
 
     def _group(self, anchor: int, reach: int, steps: tuple[int, ...]) -> int:
         wanted = anchor, reach, steps

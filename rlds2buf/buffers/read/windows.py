@@ -17,8 +17,18 @@ from rlds2buf.core.room import ROOM_ENOUGH, require_room
 from rlds2buf.core.row_flags import CODE, OWN_NEXT, TERMINATED
 from rlds2buf.core.sample import Windows
 from rlds2buf.errors import NotEnoughItems
+from rlds2buf.kernels.chain import finish, finish_numpy
 from rlds2buf.kernels.gather import ALIGN
-from rlds2buf.kernels.windows import count_before, earnings, earnings_numpy, find_rows, gather_windows, longest_run
+from rlds2buf.kernels.windows import (
+    ENDS,
+    STARTS,
+    count_before,
+    earnings,
+    earnings_numpy,
+    find_rows,
+    gather_windows,
+    longest_run,
+)
 from rlds2buf.views.goals import Part
 from rlds2buf.views.transitions import sum_dtype
 
@@ -39,8 +49,6 @@ class WindowReader:
     def __init__(self, reader: Reader) -> None:
         self.reader, self.store = reader, reader.store
         self._layouts: dict[Offsets, Layout] = {}
-        self._plans: dict[tuple[Offsets, int], _Plan] = {}
-        self._planned = -1
         self._proven = 0
 
     def layout(self, offsets: Offsets) -> Layout:
@@ -91,22 +99,27 @@ class WindowReader:
             ValueError: the data have no such field, or no rewards to be summed up.
         """
         layout = self.layout(offsets)
-        path, steps, last = slots[:, None], np.ones(len(slots), np.int32), slots
+        plan = self._plan(layout, len(slots))
+        path, steps, last = slots[:, None], np.empty(len(slots), np.int32), slots
         if n_step > 1:
             path, steps = self.reader.chains(slots, n_step, horizons)
             last = path[np.arange(len(path)), steps - 1]
-        around = _Around(self.store, layout, slots, last, self.reader.before.index(waiting.values()))
+        around = _Around(self.store, plan, slots, last, self.reader.before.index(waiting.values()))
         if layout.need > self._proven and not waiting and len(slots):
             around.require_long_episode()
             self._proven = layout.need  # once is enough: it is a wrong argument that is to be found
         arrays, flags = self._gather(around)
         parts = self.reader.parts(arrays, layout.following is not None)
-        codes = flags[1] & CODE
+        codes = flags[1]
         if layout.discount is None and n_step == 1:
             parts["discount"] = discount = as_float(parts["discount"], codes.shape)
-            discount[codes == TERMINATED] = 0
-            bootstrap = np.multiply(discount, gamma, dtype=np.float64).astype(np.float32)
+            bootstrap = np.empty(len(slots), np.float32)
+            settle = finish if discount.dtype.itemsize in (4, 8) else finish_numpy
+            settle(codes, discount, gamma, steps, bootstrap)
         else:
+            codes &= CODE
+            if n_step == 1:
+                steps[:] = 1
             reward, discount, bootstrap = self.reader.sums(path, steps, codes, gamma)
             if n_step > 1 and not layout.reward:
                 parts["reward"] = reward
@@ -121,7 +134,7 @@ class WindowReader:
             is_done=codes if layout.codes is None else flags[layout.codes] & CODE,
             steps=steps,
             bootstrap_discount=bootstrap,
-            is_pad={name: around.is_pad(group) for name, group in layout.pads.items()},
+            is_pad={name: around.of(around.pads, group) for name, group in layout.pads.items()},
             return_to_go=None if layout.to_go is None else around.return_to_go(layout.to_go),
             time_step=None if layout.time is None else around.time_step(layout.time),
         )
@@ -156,31 +169,29 @@ class WindowReader:
             flat = rows.reshape(len(where), *rows.shape[2:])
             elements.write(flat, np.repeat(values, part.width, axis=0), where)
 
+    def _plan(self, layout: Layout, count: int) -> _Plan:
+        plan: _Plan | None = layout.plans.get(count)
+        # Columns may lie elsewhere since, or there are those of rows' own next observations.
+        if plan is None or plan.made_for != (self.store.layout, self.store.own is None):
+            if len(layout.plans) > _REMEMBERED:
+                layout.plans.clear()
+            plan = layout.plans[count] = _Plan(self.store, layout, count)
+        return plan
+
     def _gather(self, around: _Around) -> tuple[list[np.ndarray], dict[int, np.ndarray]]:
         """Arrays of the data columns, then of next observations; and flags ``uint8`` by the list of their rows."""
-        store, layout = self.store, around.layout
-        if self._planned != store.layout:
-            self._planned = store.layout
-            self._plans.clear()
-        key = layout.offsets, around.count
-        plan = self._plans.get(key)
-        # Columns of rows' own next observations may have come since.
-        if plan is None or plan.had_own != (store.own is not None):
-            if len(self._plans) > _REMEMBERED:
-                self._plans.clear()
-            plan = self._plans[key] = _Plan(store, layout, around.count)
+        plan = around.plan
         block = np.empty(plan.size + ALIGN, np.uint8)
         what = plan.addresses, plan.own, plan.row_bytes, plan.lists
-        edges = layout.edges * around.count
-        skip = gather_windows(*what, store.flags, around.rows, edges, block, plan.offsets)
+        skip = gather_windows(*what, self.store.flags, around.rows, plan.edges, block, plan.offsets)
         arrays = [np.ndarray(shape, dtype, block, offset + skip) for shape, dtype, offset in plan.views]
         for column, own, wanted in plan.blobs:
             _take_blobs(arrays, column, own, wanted, around)
         for i, vocabulary in plan.strings:
             arrays[i] = vocabulary.decode(arrays[i])
-        if layout.offsets.zero:
+        if plan.layout.offsets.zero:
             for i, group in plan.padded:
-                arrays[i][around.is_pad(group)] = b"" if arrays[i].dtype == OBJECT else 0
+                arrays[i][around.of(around.pads, group)] = b"" if arrays[i].dtype == OBJECT else 0
         return arrays[: plan.first_flags], dict(zip(plan.flags, arrays[plan.first_flags :], strict=True))
 
 
@@ -189,41 +200,47 @@ class _Around:
 
     Args:
         store: of the rows.
-        layout: of the windows.
+        plan: of the windows.
         slots: ``[B] int64`` of the steps.
         last: ``[B] int64`` of the last step of each transition.
         links: as :meth:`Predecessors.index` gives them.
+
+    Attributes:
+        rows, places: list after list, as :func:`find_rows` gives them.
+        pads: likewise, ``bool``: where there is no such step.
     """
 
     def __init__(
-        self, store: RowStore, layout: Layout, slots: np.ndarray, last: np.ndarray, links: tuple[np.ndarray, np.ndarray]
+        self, store: RowStore, plan: _Plan, slots: np.ndarray, last: np.ndarray, links: tuple[np.ndarray, np.ndarray]
     ) -> None:
-        self.store, self.layout, self.slots, self.count = store, layout, slots, len(slots)
+        self.store, self.plan, self.slots = store, plan, slots
         self.chains = store.flags, *links, int(store.slot_of(store.oldest))
-        self.rows, self.places = np.empty((2, len(slots) * int(layout.edges[-1])), np.int64)
+        self.rows, self.places = np.empty((2, len(plan.wanted)), np.int64)
+        anchors = np.empty((2, len(slots)), np.int64)
+        anchors[STARTS], anchors[ENDS] = slots, last
+        layout = plan.layout
         how = layout.anchor, layout.reach, layout.steps, layout.edges
-        find_rows(*self.chains, np.stack([slots, last]), *how, self.rows, self.places)
+        find_rows(*self.chains, anchors, *how, self.rows, self.places)
+        self.pads = self.places != plan.wanted
 
-    def list(self, group: int) -> np.ndarray:
-        """``[B, K]``: the rows of a group."""
-        return self._of(self.rows, group)
-
-    def is_pad(self, group: int) -> np.ndarray:
-        """``[B, K] bool``: where there are none."""
-        return self._of(self.places, group) != self.layout.wanted(group)
+    def of(self, lists: np.ndarray, group: int) -> np.ndarray:
+        """One of some lists, as ``[B, K]``."""
+        first, stop, shape = self.plan.spans[group]
+        return lists[first:stop].reshape(shape)
 
     def time_step(self, group: int) -> np.ndarray:
         """``[B, K] int64``: how many held steps come before each."""
-        counts = np.empty(self.count, np.int64)
+        counts = np.empty(len(self.slots), np.int64)
         count_before(*self.chains, self.slots, counts)
-        return self._padded(self._of(self.places, group) + counts[:, None], group)
+        return self._padded(self.of(self.places, group) + counts[:, None], group)
 
     def return_to_go(self, group: int) -> np.ndarray:
         """``[B, K]`` float: the sum of the rewards from each on."""
-        reward = self.store.columns[self.layout.rewards]
-        sums = np.empty((self.count, self.layout.width(group)))
+        reward = self.store.columns[self.plan.layout.rewards]
+        rows = self.of(self.rows, group)
+        sums = np.empty(rows.shape)
         sum_up = earnings if reward.dtype.char in _COMPILED else earnings_numpy
-        sum_up(*self.chains[:2], reward, self.list(group), sums)
+        sum_up(*self.chains[:2], reward, rows, sums)
         return self._padded(sums.astype(sum_dtype(reward.dtype)), group)
 
     def require_long_episode(self) -> None:
@@ -232,7 +249,7 @@ class _Around:
         Raises:
             NotEnoughItems: all episodes are too short.
         """
-        layout = self.layout
+        layout = self.plan.layout
         longest = int(longest_run(*self.chains, transition_slots(self.store), layout.need))
         if longest < layout.need:
             raise NotEnoughItems(
@@ -241,15 +258,9 @@ class _Around:
                 "add longer ones, or ask for nearer steps"
             )
 
-    def _of(self, lists: np.ndarray, group: int) -> np.ndarray:
-        edges = self.layout.edges
-        return lists[self.count * edges[group] : self.count * edges[group + 1]].reshape(
-            self.count, self.layout.width(group)
-        )
-
     def _padded(self, values: np.ndarray, group: int) -> np.ndarray:
-        if self.layout.offsets.zero:
-            values[self.is_pad(group)] = 0
+        if self.plan.layout.offsets.zero:
+            values[self.of(self.pads, group)] = 0
         return values
 
 
@@ -257,6 +268,11 @@ class _Plan:
     """Where each column lies, and where its part of a batch of `count` windows goes.
 
     Attributes:
+        layout: of the windows.
+        made_for: what must not have changed since.
+        edges: ``int64``, where each list of rows starts, and where the last one ends.
+        spans: of each list its start, its end, and its shape ``(count, K)``.
+        wanted: ``int64``, the offsets of all places of all lists.
         first_flags: how many arrays come before the flags.
         flags: the lists of rows that flags are wanted of.
         views: shape, dtype and place of each array.
@@ -266,6 +282,11 @@ class _Plan:
     """
 
     def __init__(self, store: RowStore, layout: Layout, count: int) -> None:
+        self.layout, self.made_for = layout, (store.layout, store.own is None)
+        self.edges = layout.edges * count
+        bounds, groups = self.edges.tolist(), range(len(layout.groups))
+        self.spans = [(bounds[g], bounds[g + 1], (count, layout.width(g))) for g in groups]
+        self.wanted = np.concatenate([np.tile(steps, count) for _, _, steps in layout.groups]).astype(np.int64)
         parts = [*layout.current, *(layout.following or ())]
         self.first_flags = len(parts)
         self.flags = sorted({1} | {group for group in (layout.discount, layout.codes) if group is not None})
@@ -295,7 +316,6 @@ class _Plan:
                 taken.setdefault(id(column), (column, own[i], []))[2].append((i, lists[i], shapes[i]))
         self.blobs = list(taken.values())
         words = store.vocabularies
-        self.had_own = store.own is not None
         self.strings = [(i, words[part.column]) for i, part in enumerate(parts) if part.column in words]
         self.padded = [(i, lists[i]) for i, width in enumerate(widths) if width is not None]
 
@@ -316,7 +336,7 @@ def _take_blobs(
     around: _Around,
 ) -> None:
     """Take a column's values for several arrays at once, so that what lies on the disk is read once."""
-    rows = np.concatenate([around.list(group).reshape(-1) for _, group, _ in wanted])
+    rows = np.concatenate([around.rows[slice(*around.plan.spans[group][:2])] for _, group, _ in wanted])
     ahead = rows < 0
     slots = np.where(ahead, ~rows, rows)
     flags = around.store.flags
