@@ -68,6 +68,8 @@ def first_numbers(store: Any) -> Counter[int]:
 class Together:
     """Pushers by number, each with its data and its journal in a folder, and an actor.
 
+    The last one pushes what the one before it does, and as much beside that: a log that has grown.
+
     Args:
         folder: an empty one.
         address, table: where they push.
@@ -92,7 +94,8 @@ class Together:
         self._expected: Counter[int] = Counter()
         for number in range(pushers):
             data = written(number, episodes, rows)
-            convert(data, self._data(number), to="buffer")
+            grown = written(number - 1, episodes, rows) if number == pushers - 1 else []
+            convert([*grown, *data], self._data(number), to="buffer")
             self._expected.update(int(n) for one in data for n in one.observation[:-1, 0])
 
     def run(self, kills: int, rng: random.Random, start: int = -1) -> None:
