@@ -20,10 +20,28 @@ from rlds2buf.errors import NotEnoughItems, SnapshotError, SpecMismatch
 __all__ = ["EngineToBe", "begun", "spec_of_first"]
 
 
+def _nothing_yet(kind: str) -> NotEnoughItems:
+    return NotEnoughItems(
+        "the buffer is empty and has no spec yet: it takes that of what is added first, or give one: "
+        f"make_{kind}(spec, ...)"
+    )
+
+
 class _Empty:
     """What can be said of rows that are not there."""
 
     count = num_rows = 0
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def clear(self) -> None:
+        """Drop them."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise _nothing_yet(self._kind)
 
 
 class EngineToBe:
@@ -40,8 +58,6 @@ class EngineToBe:
     All that an engine has and this one lacks raises NotEnoughItems, which says what is missing.
     """
 
-    sampler = contents = _Empty()
-
     def __init__(
         self,
         make: Callable[[StepSpec], Engine],
@@ -54,6 +70,7 @@ class EngineToBe:
     ) -> None:
         self._make, self._become = make, become
         self.kind, self.capacity, self.capacity_unit, self.storage_unit = kind, capacity, capacity_unit, storage_unit
+        self.sampler = self.contents = _Empty(kind)
         self.provenance: dict[str, Any] = {}
         self.lock: Any = threading.RLock()
         self._trial: Engine | None = None
@@ -65,10 +82,10 @@ class EngineToBe:
             raise AttributeError(name)
         if self._engine is not None:  # of somebody who held on to this one
             return getattr(self._engine, name)
-        raise NotEnoughItems(
-            "the buffer is empty and has no spec yet: it takes that of what is added first, or give one: "
-            f"make_{self.kind}(spec, ...)"
-        )
+        raise _nothing_yet(self.kind)
+
+    def touch(self) -> None:
+        """Nothing is saved that a change could make another one than what is here."""
 
     def begin(self, spec: StepSpec) -> Engine:
         """Have a spec from now on; the buffer gets the engine, which is returned."""

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.buffers.buffer import Buffer
+from rlds2buf.buffers.finishing import OPTIONS as FINISHING
+from rlds2buf.buffers.finishing import finisher
 from rlds2buf.buffers.multi_agent.buffer import MultiAgentBuffer
 from rlds2buf.buffers.multi_agent.lockstep import Lockstep
 from rlds2buf.buffers.multi_agent.new_items import joined
@@ -65,7 +67,8 @@ def sample_min_n_steps(
     if options.get("replace") is False:
         raise ValueError("replace=False is for one draw, and this may take several")
     if isinstance(buffer, Buffer):
-        return _enough({"": (buffer, buffer)}, num_steps, options)[""]
+        finish = finisher(buffer.spec, **{name: options.pop(name) for name in FINISHING if name in options})
+        return finish(_enough({"": (buffer, buffer)}, num_steps, options)[""])
     if buffer.engine.lockstep is not None:
         return _slots(buffer, buffer.engine.lockstep, num_steps, count_by, options)
     policy_id = options.pop("policy_id", None)

@@ -22,7 +22,8 @@ _DEFAULT: Final = "q01_q99"
 class Normalizer:
     """Which fields of a batch are brought to one scale, and by which numbers; for ``sample(normalize=...)``.
 
-    Next observations go with the observations.  What is normalised becomes float32, float64 stays.
+    Next observations go with the observations.  What is normalised becomes float32, float64 stays.  Zeros behind the
+    end of a sequence stay zeros; what pads windows is normalised as the rest is.
 
     Args:
         stats: what :func:`rlds2buf.statistics` gives, its JSON, the path of a file with that, or the folder that

@@ -143,12 +143,22 @@ def _tensorflow(device: Any) -> Callable[[Any], Any]:
 
     if device is None:
         return tensor
-    try:
-        with tf.device(device):
-            tf.zeros(())
-    except (ValueError, RuntimeError, TypeError, tf.errors.OpError) as cause:
-        raise ValueError(f"no TensorFlow device {device!r}: {cause}") from cause
+    _require_tensorflow_device(tf, device)
     return placed
+
+
+def _require_tensorflow_device(tf: Any, device: Any) -> None:
+    """Raise ValueError unless there is one: TensorFlow itself takes another one in silence."""
+    name = getattr(device, "name", device)
+    have = [tf.DeviceSpec.from_string(one.name) for one in tf.config.list_logical_devices()]
+    try:
+        wanted = tf.DeviceSpec.from_string(name)
+    except (ValueError, TypeError, AttributeError) as cause:
+        raise ValueError(f"no TensorFlow device {device!r}: {cause}") from cause
+    kinds = [one for one in have if wanted.device_type in (None, one.device_type)]
+    if not any(wanted.device_index in (None, one.device_index) for one in kinds):
+        known = ", ".join(f"{one.device_type}:{one.device_index}" for one in have)
+        raise ValueError(f"no TensorFlow device {device!r}; there are {known}")
 
 
 def _jax(device: Any) -> Callable[[Any], Any]:

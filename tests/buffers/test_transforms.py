@@ -84,6 +84,7 @@ def test_the_same_by_every_way_of_drawing() -> None:
     batches = [filled().sample(8, **options), *filled().sample_many(2, 8, **options)]
     batches += [*filled().batches(8, steps=2, **options), *filled().epoch(8, **options)]
     batches += [*filled().batches(8, steps=2, order="epochs", prefetch=0, **options)]
+    batches.append(rlds2buf.sample_min_n_steps(filled(), 30, **options))
     for batch in batches:
         rows = batch.data.observation["count"]
         assert np.array_equal(batch.data.action, scaled[rows])
@@ -199,6 +200,21 @@ def test_nothing_that_was_sampled_is_changed() -> None:
         changed = change(sample.data)
         changed.observation["camera"][...] = 0
         assert np.array_equal(sample.data.observation["camera"], before)
+
+
+def test_windows_too() -> None:
+    view: dict[str, Any] = {"offsets": {"observation": [-2, -1, 0], "action": range(4)}}
+    plain = filled().sample(30, **view).data
+    normalizer = Normalizer(STATS, {"observation/state": "mean_std", "action": "min_max"})
+    data = filled().sample(30, normalize=normalizer, transform=RandomShift(2, seed=1), **view).data
+    expected = rlds2buf.normalize(plain.observation["state"], STATS, "observation/state", "mean_std")
+    assert np.array_equal(data.observation["state"], expected)
+    assert np.array_equal(data.action, rlds2buf.normalize(plain.action, STATS, "action", "min_max"))
+    assert_same_nest(data.is_pad, plain.is_pad)
+    for before, after in zip(plain.observation["camera"], data.observation["camera"], strict=True):
+        assert len(set(shifts(before, after, 2))) == 1  # all frames of a window alike
+    stacked = filled().sample(6, stack=3, transform=[Resize(8), RandomCrop(6)]).data
+    assert stacked.observation["camera"].shape == stacked.next_observation["camera"].shape == (6, 3, 6, 6, 3)
 
 
 # -- what does not fit ----------------------------------------------------------------------------

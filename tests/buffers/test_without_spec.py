@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from pathlib import Path
 from typing import Any
@@ -65,12 +66,17 @@ def test_until_then_it_says_what_is_missing(tmp_path: Path) -> None:
         lambda: buffer.save(tmp_path / "saved"),
         lambda: buffer.stats(),
         lambda: buffer.update_priorities([0], [1.0]),
+        lambda: buffer.resize(50),
+        lambda: buffer.keys(),
+        lambda: buffer.all(),
+        lambda: copy.deepcopy(buffer),
     ):
         with pytest.raises(NotEnoughItems, match=r"no spec yet.*make_prioritized\(spec"):
             ask()
     assert not (tmp_path / "saved").exists()
     for nothing in (None, [], {}, "", [[], {}]):
         assert len(buffer.add(nothing)) == 0
+    buffer.clear()
     assert "without a spec" in repr(buffer)
 
 
