@@ -13,11 +13,13 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from rlds2buf.errors import SinkError, SourceNotFound
 from rlds2buf.files.durable import replace_text
-from rlds2buf.formats.reverb.protocol.checkpoint_files import latest_checkpoint
+from rlds2buf.formats.reverb.protocol.checkpoint_files import latest_checkpoint, read_messages
 
-__all__ = ["Origin", "latest_in", "require_checkpoints_only"]
+__all__ = ["Origin", "item_keys", "latest_in", "require_checkpoints_only"]
 
 _FILE: Final = "rlds2buf.json"
 _VERSION: Final = 1
@@ -97,6 +99,16 @@ def latest_in(folder: str | os.PathLike[str]) -> Path | None:
         return latest_checkpoint(Path(folder)) if os.path.isdir(folder) else None
     except SourceNotFound:
         return None
+
+
+def item_keys(checkpoint: Path, table: str) -> np.ndarray:
+    """``[I] uint64``: the keys of the items of one table of a checkpoint.
+
+    Raises:
+        SourceError: its files can't be read.
+    """
+    items = read_messages(checkpoint / "items.tfrecord", "PrioritizedItem")
+    return np.fromiter((item.key for item in items if item.table == table), np.uint64)
 
 
 def require_checkpoints_only(folder: str | os.PathLike[str]) -> None:
