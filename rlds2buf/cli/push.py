@@ -52,10 +52,10 @@ __all__ = ["command", "print_report"]
 )
 @click.option(
     "--distinct-by",
-    type=click.Choice(["content", "source"]),
+    type=click.Choice(["content", "source", "number"]),
     default="content",
     show_default=True,
-    help="Equal episodes that are pushed from several sources: the same items, or items of their own.",
+    help="Equal episodes pushed from several sources: the same items, or items of their own; number: as 0.1.0 had it.",
 )
 @invalid_option
 @nonfinite_flag

@@ -171,7 +171,8 @@ def push(
             what it acknowledged, nothing is.  Needs `resume`, for Reverb does not tell which keys it has.
         distinct_by: ``"content"``: equal episodes of sources that are pushed separately are the same items;
             ``"source"``: they are items of their own, if the sources have other names (paths).  Equal episodes of one
-            source are always items of their own.
+            source are always items of their own.  ``"number"``: as version 0.1.0 did, from the dataset's fingerprint
+            and the episode's number; for tables that it filled without a journal.
         occurrences: where only a part of a source is pushed: how many equal episodes are before each in the whole, as
             :func:`rlds2buf.reverb.counting.count_occurrences` tells; None counts them as they come.
         check_counts: raise when the server's counts contradict ours afterwards.  Others may write to the table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import errno
 import inspect
@@ -15,10 +16,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from rlds2buf.core import nest
+from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.errors import SinkError
-from rlds2buf.formats.reverb.checkpoint_origin import Origin, latest_in, require_checkpoints_only
+from rlds2buf.formats.reverb.checkpoint_origin import Origin, item_keys, latest_in, require_checkpoints_only
 from rlds2buf.formats.reverb.checkpoint_sink import ReverbCheckpointSink
+from rlds2buf.formats.reverb.item_keys import BY_CONTENT, BY_NUMBER, KeyMaker
 from rlds2buf.formats.reverb.patterns.base import Pattern
 from rlds2buf.formats.reverb.patterns.make import PATTERN_OPTIONS, take_pattern
 from rlds2buf.formats.reverb.protocol.signature import flatten_spec
@@ -123,10 +128,13 @@ def serve(
         opened = source if isinstance(source, Source) else stack.enter_context(open_source(source))
         folder = None if checkpoint is None else _CheckpointFolder(checkpoint, opened, settings.name, shape.text)
         began_with = None if folder is None else folder.latest
+        if folder is not None:
+            options["distinct_by"] = folder.keys_of(opened, settings.name, shape, options)
         # Until the caller has it, an error stops the server.
         held = stack.enter_context(contextlib.ExitStack())
         seed, seeded = checkpoint, None
-        if settings.samples_per_insert is not None and began_with is None and "resume" not in options:
+        plain = options.get("resume") is None and options.get("distinct_by", BY_CONTENT) == BY_CONTENT
+        if settings.samples_per_insert is not None and began_with is None and plain:
             # The rate limiter would hold a push back until somebody samples, and nobody knows of the server yet.
             seed = checkpoint or os.path.join(held.enter_context(tempfile.TemporaryDirectory()), "seed")
             seeded = write_checkpoint(opened, seed, settings, pattern=pattern, progress=progress, **_written(options))
@@ -193,9 +201,9 @@ class _CheckpointFolder:
         self.notes: list[str] = []
         self.path = folder
         self._own = Origin.of(source.name, source.fingerprint(), table, pattern)
+        self._found = found = None if self.latest is None else Origin.read(self.latest)
         if self.latest is None:
             return
-        found = Origin.read(self.latest)
         if found is None:
             self.notes.append(
                 f"the table began with the checkpoint {self.latest}, which does not say whose items it holds"
@@ -208,6 +216,29 @@ class _CheckpointFolder:
                 f"({pattern}). Name another folder; or serve {found.source} from this one, and push to that server"
             )
         self.notes.append(f"the table began with the checkpoint {self.latest}: {found}")
+
+    def keys_of(self, source: Source, table: str, pattern: Pattern, options: Mapping[str, Any]) -> str:
+        """What keys the items are to have, so that those of the checkpoint are not doubled: a push's `distinct_by`."""
+        kind = str(options.get("distinct_by", BY_CONTENT))
+        if self._found is not None:
+            kind = str(options.get("distinct_by", self._found.distinct_by))
+        elif self.latest is not None and self._holds_numbered(self.latest, source, table, pattern, options):
+            kind = BY_NUMBER
+        self._own = dataclasses.replace(self._own, distinct_by=kind)
+        return kind
+
+    def _holds_numbered(
+        self, latest: Path, source: Source, table: str, pattern: Pattern, options: Mapping[str, Any]
+    ) -> bool:
+        """Whether a checkpoint holds these data under the keys of version 0.1.0, which left no note."""
+        maker = KeyMaker({"fingerprint": self._own.fingerprint, "options": options}, table, pattern.text, 1)
+        for batch in source.read_batches():
+            if isinstance(batch, EpisodeBatch):
+                laid = copy.deepcopy(pattern).lay(batch)
+                numbers = np.arange(len(batch)) if batch.index is None else batch.index
+                keys = maker.episodes(numbers, laid.tensors, laid.edges).items(laid.of, laid.numbers)
+                return bool(np.isin(keys, item_keys(latest, table)).any())
+        return False
 
     def sign(self, checkpoint: str, items: int) -> None:
         """Put the note into a checkpoint that the server has written."""

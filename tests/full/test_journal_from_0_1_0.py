@@ -16,6 +16,27 @@ from tests.full.servers import ServerProcess
 LEFT = ROOT / "tests" / "from_0_1_0"
 
 
+def test_its_checkpoint_is_served_under_the_same_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(LEFT / "source.hdf5", tmp_path)
+    (found,) = (LEFT / "checkpoint").iterdir()
+    shutil.copytree(found, tmp_path / "checkpoint" / "2026-11-21T12:00:00.000000000+00:00")
+    monkeypatch.chdir(tmp_path)
+    keys = json.loads((LEFT / "push_keys.json").read_text())
+    for _ in range(2):  # the second time from what the first one leaves
+        with rlds2buf.serve("source.hdf5", "replay", checkpoint="checkpoint") as serving:
+            client = reverb.Client(serving.address)
+            assert serving.report.already_there == len(keys) == client.server_info()["replay"].current_size
+            assert {int(s[0].info.key) for s in client.sample("replay", num_samples=40 * len(keys))} == set(keys)
+    with rlds2buf.serve("source.hdf5", "replay", checkpoint="checkpoint") as serving:
+        report = rlds2buf.push("source.hdf5", serving.address, "replay", distinct_by="number", resume="journal")
+        assert report.already_there == report.items == len(keys)
+        assert rlds2buf.push("source.hdf5", serving.address, "replay", distinct_by="number", resume="journal").resumed
+        with pytest.raises(rlds2buf.SinkError, match="room for 0 more items"):
+            rlds2buf.push("source.hdf5", serving.address, "replay")
+    with pytest.raises(ValueError, match="distinct_by must be one of content, source, number"):
+        rlds2buf.push("source.hdf5", "localhost:1", "replay", distinct_by="colour")
+
+
 def test_it_is_continued_under_the_same_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(LEFT / "source.hdf5", tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -17,6 +17,7 @@ import numpy as np
 
 from rlds2buf.errors import SinkError, SourceNotFound
 from rlds2buf.files.durable import replace_text
+from rlds2buf.formats.reverb.item_keys import BY_CONTENT
 from rlds2buf.formats.reverb.protocol.checkpoint_files import latest_checkpoint, read_messages
 
 __all__ = ["Origin", "item_keys", "latest_in", "require_checkpoints_only"]
@@ -38,6 +39,7 @@ class Origin:
         table: that holds the items.
         pattern: what the items are, in one line.
         items: how many they were.
+        distinct_by: what their keys are made of, as :func:`rlds2buf.push` has it.
     """
 
     source: str
@@ -45,6 +47,7 @@ class Origin:
     table: str
     pattern: str
     items: int
+    distinct_by: str = BY_CONTENT
 
     @classmethod
     def of(cls, source: str, fingerprint: str, table: str, pattern: str, items: int = 0) -> Origin:
@@ -127,12 +130,11 @@ def require_checkpoints_only(folder: str | os.PathLike[str]) -> None:
     if others:
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
         raise SinkError(
-            f"{path}: there is something else than Reverb checkpoints ({', '.join(others[:3])}{more}), and Reverb "
-            "would remove it with the next checkpoint; name an empty folder"
+            f"{path}: there is something else than Reverb checkpoints, named by their times ({', '.join(others[:3])}"
+            f"{more}), and Reverb would remove that or the next checkpoint; name an empty folder"
         )
 
 
 def _is_ours(child: Path) -> bool:
-    if child.is_symlink() or not child.is_dir():
-        return False
-    return (child / "tables.tfrecord").is_file() or _TIME.match(child.name) is not None
+    # Reverb takes the last name for the latest checkpoint, so one that was renamed would outlive all new ones.
+    return not child.is_symlink() and child.is_dir() and _TIME.match(child.name) is not None

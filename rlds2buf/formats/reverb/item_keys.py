@@ -20,6 +20,7 @@ from rlds2buf.formats.reverb.occurrences import UNKNOWN, EpisodeCounts
 
 __all__ = [
     "BY_CONTENT",
+    "BY_NUMBER",
     "BY_SOURCE",
     "CONTENT",
     "ContentKeys",
@@ -37,8 +38,8 @@ _SHORT_BYTES = 16 << 10
 """Episodes of up to so many bytes are copied to take their checksums; a call for each column costs more."""
 
 
-BY_CONTENT, BY_SOURCE = "content", "source"
-"""What keeps equal items apart: nothing, or that they come from sources of other names."""
+BY_CONTENT, BY_SOURCE, BY_NUMBER = "content", "source", "number"
+"""What keeps equal items apart: nothing, that they come from sources of other names, or fingerprint and number."""
 
 CONTENT: Final = np.dtype([("name", "<u8"), ("check", "<u8"), ("occurrence", "<u4")])
 """What an episode is called by its content: a hash, another one, and how many equal ones came before it."""

@@ -143,6 +143,7 @@ class Journal:
         servers: how many there are.
         old_header: likewise, of journals of version 1; None refuses these.
         free: what may change of a header all the same.
+        version: of a new file.
 
     Attributes:
         version: of the file; decides what episodes are called.
@@ -169,8 +170,9 @@ class Journal:
         *,
         old_header: Mapping[str, Any] | None = None,
         free: Sequence[str] = (),
+        version: int = BY_CONTENT_VERSION,
     ) -> None:
-        self.version = BY_CONTENT_VERSION
+        self.version = version
         self._headers = {BY_CONTENT_VERSION: header, BY_NUMBER_VERSION: old_header}
         self._free = free
         self.servers = [ServerRecord(self.version) for _ in range(servers)]

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from rlds2buf.core import nest
+from rlds2buf.core.arguments import choice
 from rlds2buf.core.episode_batch import EpisodeBatch
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.errors import CountsDisagree, SignatureMismatch, SinkError
 from rlds2buf.formats.reverb.item_keys import (
     BY_CONTENT,
+    BY_NUMBER,
     BY_SOURCE,
     ContentKeys,
     EpisodeKeys,
@@ -31,7 +33,13 @@ from rlds2buf.formats.reverb.protocol.connection import TableState, address_of
 from rlds2buf.formats.reverb.protocol.insert_stream import MAX_UNDER_WAY_ITEMS, InsertStream
 from rlds2buf.formats.reverb.protocol.item_encoder import Column, ItemEncoder
 from rlds2buf.formats.reverb.protocol.signature import differences, flatten_signature, flatten_spec
-from rlds2buf.formats.reverb.push_journal import BY_NUMBER_VERSION, CollisionInJournal, Journal, ServerRecord
+from rlds2buf.formats.reverb.push_journal import (
+    BY_CONTENT_VERSION,
+    BY_NUMBER_VERSION,
+    CollisionInJournal,
+    Journal,
+    ServerRecord,
+)
 from rlds2buf.formats.reverb.rehearsal import Rehearsal, items_there
 from rlds2buf.formats.reverb.request_builder import RequestBuilder, chunk_length_for
 from rlds2buf.formats.reverb.table_count import ServerCount
@@ -82,7 +90,7 @@ class ReverbTableSink(Sink):
         allow_eviction: push more items than the table has room for, so that its remover drops some.
         keep_existing: send only what the journal does not have, so that priorities that were changed since stay.
         distinct_by: ``"content"``: equal episodes of several sources are the same items; ``"source"``: they are items
-            of their own.  Equal episodes of one source always are.
+            of their own.  Equal episodes of one source always are.  ``"number"``: as version 0.1.0 had it.
         occurrences: the number of an episode to how many equal ones come before it in the whole source, where only
             a part of that is pushed (:class:`~.occurrences.CountingSink`); None counts them as they come.
 
@@ -131,8 +139,7 @@ class ReverbTableSink(Sink):
                 "keep_existing (--keep-existing) needs the journal of the earlier push (resume=, --resume): Reverb "
                 "does not tell which keys it has, and sending an item again sets its priority"
             )
-        if distinct_by not in (BY_CONTENT, BY_SOURCE):
-            raise ValueError(f"distinct_by must be {BY_CONTENT!r} or {BY_SOURCE!r}, got {distinct_by!r}")
+        choice("distinct_by", distinct_by, (BY_CONTENT, BY_SOURCE, BY_NUMBER))
         check_priority(priority, pattern)
         self.name = f"reverb://{','.join(self.addresses)}/{table}"
         self.table = table
@@ -380,7 +387,10 @@ class ReverbTableSink(Sink):
         free = ("priority",) if self._keep_existing else ()
         if self._distinct_by == BY_SOURCE:
             header["source"] = source_name(provenance["source"])
-        journal = Journal(self._journal_path, header, len(self._servers), old_header=old_header, free=free)
+        version = BY_NUMBER_VERSION if self._distinct_by == BY_NUMBER else BY_CONTENT_VERSION
+        journal = Journal(
+            self._journal_path, header, len(self._servers), old_header=old_header, free=free, version=version
+        )
         if journal.version != BY_NUMBER_VERSION:
             for place, number in enumerate(sorted(range(len(self.addresses)), key=self.addresses.__getitem__)):
                 self._servers[number].place = place

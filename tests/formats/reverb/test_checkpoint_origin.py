@@ -66,9 +66,13 @@ def test_a_folder_with_anything_else_in_it(tmp_path: Path) -> None:
     require_checkpoints_only(tmp_path / "seed")
     for name in ("holiday.jpg", ".hidden"):
         (tmp_path / "seed" / name).write_bytes(b"mine")
-        with pytest.raises(SinkError, match=f"something else than Reverb checkpoints \\({name}\\)"):
+        with pytest.raises(SinkError, match=f"something else than Reverb checkpoints, .*\\({name}\\)"):
             require_checkpoints_only(tmp_path / "seed")
         (tmp_path / "seed" / name).unlink()
+    checkpoint.rename(tmp_path / "seed" / "renamed")
+    with pytest.raises(SinkError, match=r"\(renamed\)"):
+        require_checkpoints_only(tmp_path / "seed")
+    (tmp_path / "seed" / "renamed").rename(checkpoint)
     (tmp_path / "seed" / "link").symlink_to(checkpoint)
     with pytest.raises(SinkError, match="link"):
         require_checkpoints_only(tmp_path / "seed")
