@@ -261,7 +261,7 @@ def test_of_several_servers_each_must_have_room(server):
     assert report.agrees and sorted(one.items for one in report.servers)[1] <= 10
     assert push(given, both, "small").already_there == 15
     with pytest.raises(SinkError, match=r"room for \d more items"):
-        push(episodes(*[2] * 14), both, "small")
+        push([episode(100 + number, 2) for number in range(14)], both, "small")
     assert sum(reverb.Client(one).server_info()["small"].current_size for one in both) == 15
 
 
