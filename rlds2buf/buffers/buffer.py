@@ -320,7 +320,7 @@ class Buffer(Closed):
             context: so many steps, what a decision transformer (Chen et al. 2021) takes: `offsets` of
                 observation, action, reward, return_to_go and time_step from ``1 - context`` to 0. 0 for none.
             pad: what stands where an episode has no such step: ``"edge"``, the nearest one it has, or
-                ``"zero"``.
+                ``"zero"``, before `normalize` and `transform`.
 
         Returns:
             Sample: `data` a Transition, Trajectory or Windows, `info` with keys and probabilities.

@@ -354,7 +354,9 @@ class Engine:
             ValueError: an argument is out of range.
         """
         batch_size = integer("batch_size", batch_size, 1)
-        self._require_room(batch_size, request.view)
+        self.reader.require_room(batch_size, request.view)
+        if request.view.windows is not None:
+            self.windows.require_room(batch_size, request.view.windows)
         with self.lock:
             self.store.require_whole()
             draw, size = self._draw(rng, batch_size, request)
@@ -371,7 +373,9 @@ class Engine:
         count, batch_size = integer("count", count, 1), integer("batch_size", batch_size, 1)
         if count == 1 or request.view.whole:
             return [self.draw(rng, batch_size, request) for _ in range(count)]
-        self._require_room(count * batch_size, request.view)
+        self.reader.require_room(count * batch_size, request.view)
+        if request.view.windows is not None:
+            self.windows.require_room(count * batch_size, request.view.windows)
         with self.lock:
             self.store.require_whole()
             drawn, chances = [], []
@@ -417,7 +421,9 @@ class Engine:
             if rng is None:
                 raise ValueError(f"get draws nothing, so it takes one n_step, not one of {view.n_step}")
             horizons = view.horizons(rng.random(len(keys)))
-        self._require_room(len(keys), view)
+        self.reader.require_room(len(keys), view)
+        if view.windows is not None:
+            self.windows.require_room(len(keys), view.windows)
         with self.lock:
             self.store.require_whole()
             held = self.contents.holds(keys)
@@ -484,6 +490,8 @@ class Engine:
         horizons = view.horizons(chances[-1]) if isinstance(view.n_step, tuple) else None
         if self.hindsight is not None and self.hindsight.while_sampling:
             return self.hindsight.read(slots, view, chances, self.contents.waiting, horizons)
+        if view.windows is None:
+            return self.reader.read(slots, view, self.contents.waiting.values(), horizons)
         return self._rows(slots, view, horizons)
 
     def _rows(self, slots: np.ndarray, view: View, horizons: np.ndarray | None) -> Any:
@@ -493,12 +501,6 @@ class Engine:
             return self.reader.read(slots, view, waiting.values(), horizons)
         how: dict[str, Any] = {"n_step": view.longest, "gamma": view.gamma, "horizons": horizons}
         return self.windows.read(slots, windows, waiting, **how)
-
-    def _require_room(self, count: int, view: View) -> None:
-        """Refuse a batch that memory can't hold."""
-        self.reader.require_room(count, view)
-        if view.windows is not None:
-            self.windows.require_room(count, view.windows)
 
     def _finished(self, data: Any, view: View) -> Any:
         """Pictures decoded and goals put in, without the lock: the caller's functions run here."""

@@ -16,15 +16,46 @@ __all__ = ["OPTIONS", "View", "plain_view"]
 
 
 @dataclasses.dataclass(frozen=True)
+class WindowOptions:
+    """Which windows a view has: `offsets`, in steps or (with `fps`) seconds, `stack` and `context` say of what.
+
+    `pad` is what stands where there is no such step.
+
+    Attributes:
+        windows: what that comes to; None for none.
+
+    Raises:
+        TypeError, ValueError: an option is of the wrong type, or makes no sense.
+    """
+
+    offsets: Any = None
+    fps: float | None = None
+    stack: int = 0
+    context: int = 0
+    pad: str = "edge"
+    windows: Offsets | None = dataclasses.field(init=False, default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("stack", "context"):
+            object.__setattr__(self, name, integer(name, getattr(self, name), 0))
+        object.__setattr__(self, "offsets", plain_offsets(self.offsets))
+        windows = offsets_of(self.offsets, self.fps, self.stack, self.context, self.pad)
+        object.__setattr__(self, "windows", windows)
+
+
+_WINDOWS = ("offsets", "fps", "stack", "context", "pad")
+_NO_WINDOWS = WindowOptions()
+
+
+@dataclasses.dataclass(frozen=True)
 class View:
     """Transitions over up to `n_step` steps, or sequences of `sequence_length` transitions.
 
     Sequences may have up to `burn_in` earlier steps before them, and the recurrent state to start
     from: of the extras named in `state`, ``"stored"`` or ``"zeros"``.  `whole` stands for items of
     several transitions as they were stored.  `decode` says whether pictures that are kept as files
-    become pixels.  Of transitions some fields may be windows: `offsets`, in steps or (with `fps`)
-    seconds, `stack` and `context` say which, `pad` what stands where there is no such step.  An
-    `n_step` of two numbers is drawn for each of them anew, from the first to the second.
+    become pixels.  Of transitions some fields may be windows, as `around` says.  An `n_step` of two
+    numbers is drawn for each of them anew, from the first to the second.
 
     Raises:
         ValueError: an argument is out of range, or both kinds are asked for.
@@ -38,11 +69,7 @@ class View:
     state: tuple[str, ...] = ()
     whole: bool = False
     decode: bool = True
-    offsets: Any = None
-    fps: float | None = None
-    stack: int = 0
-    context: int = 0
-    pad: str = "edge"
+    around: WindowOptions = _NO_WINDOWS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_step", _horizon(self.n_step))
@@ -61,16 +88,13 @@ class View:
             raise ValueError("initial_state and state, the extras that it is in, need each other")
         if self.sequence_length is None and (self.burn_in or self.state):
             raise ValueError("burn_in, initial_state and state are for sequences: give sequence_length too")
-        for name in ("stack", "context"):
-            object.__setattr__(self, name, integer(name, getattr(self, name), 0))
-        object.__setattr__(self, "offsets", plain_offsets(self.offsets))
         if self.windows is not None and self.sequence_length is not None:
             raise ValueError("sequence_length can't be used together with offsets, stack or context")
 
-    @functools.cached_property
+    @property
     def windows(self) -> Offsets | None:
         """The windows asked for, if any."""
-        return offsets_of(self.offsets, self.fps, self.stack, self.context, self.pad)
+        return self.around.windows
 
     @functools.cached_property
     def longest(self) -> int:
@@ -96,7 +120,9 @@ class View:
         for name in options:
             if name not in OPTIONS:
                 raise TypeError(f"view has no option {name!r}; {guess(str(name), OPTIONS)}")
-        return cls(**options, whole=whole and not _PARTS & set(options))
+        windows = {name: options.pop(name) for name in _WINDOWS if name in options}
+        whole = whole and not _PARTS & {*options, *windows}
+        return cls(**options, whole=whole, around=WindowOptions(**windows) if windows else _NO_WINDOWS)
 
     def changed(
         self,
@@ -132,15 +158,10 @@ class View:
         """With other windows, at least one option of which is given; without any, in place of those that it has."""
         if not given.get("offsets", True):
             given["fps"] = None
-        plain: dict[str, Any] = {
-            "whole": False,
-            "sequence_length": None,
-            "burn_in": 0,
-            "initial_state": None,
-            "state": (),
-        }
-        view = dataclasses.replace(self, **plain, **given)
-        return view if view.windows is not None else dataclasses.replace(self, **given)
+        around = dataclasses.replace(self.around, **given)
+        if around.windows is None:
+            return dataclasses.replace(self, around=around)
+        return View(self.n_step, self.gamma, decode=self.decode, around=around)
 
     def _paced(self, n_step: int | Sequence[int] | None, gamma: float | None, sequence_length: int | None) -> View:
         """With another horizon, discount or length, at least one of them given."""
@@ -153,10 +174,8 @@ class View:
             steps = _horizon(n_step)
         if sequence_length is None:
             return dataclasses.replace(self, whole=whole, n_step=steps, gamma=gamma)
-        none: dict[str, Any] = {"offsets": None, "fps": None, "stack": 0, "context": 0}
-        return dataclasses.replace(
-            self, whole=whole, n_step=steps, gamma=gamma, sequence_length=sequence_length, **none
-        )
+        others: dict[str, Any] = {"whole": whole, "around": _NO_WINDOWS}
+        return dataclasses.replace(self, n_step=steps, gamma=gamma, sequence_length=sequence_length, **others)
 
 
 def plain_view(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,5 +209,6 @@ def _horizon(n_step: Any) -> int | tuple[int, int]:
 
 _PARTS = {"n_step", "sequence_length", "offsets", "stack", "context"}
 """Options that ask for a part of items of several transitions."""
-OPTIONS = tuple(field.name for field in dataclasses.fields(View) if field.name != "whole")
+_OWN = tuple(field.name for field in dataclasses.fields(View) if field.name not in ("whole", "around"))
+OPTIONS = (*_OWN, *_WINDOWS)
 """What ``sample`` and ``get`` take by these names, and a factory's `view`."""

@@ -76,6 +76,18 @@ def test_horizons_that_make_no_sense(n_step: Any) -> None:
         filled().sample(4, n_step=n_step)
 
 
+def test_epochs() -> None:
+    """Every item once, with a horizon that is the same whoever asks again; windows likewise."""
+    buffer = filled()
+    batches = list(buffer.epoch(32, seed=1, n_step=(1, 3), stack=2))
+    assert sorted(np.concatenate([batch.info.key for batch in batches]).tolist()) == buffer.keys().tolist()
+    assert set(np.concatenate([batch.data.steps for batch in batches]).tolist()) == {1, 2, 3}
+    buffer.sample(5)  # what is drawn meanwhile changes nothing
+    for mine, theirs in zip(buffer.epoch(32, seed=1, n_step=(1, 3), stack=2), batches, strict=True):
+        assert isinstance(mine.data, Windows)
+        assert_same_nest(mine.data, theirs.data)
+
+
 # -- goals in hindsight -------------------------------------------------------------------------------
 
 
