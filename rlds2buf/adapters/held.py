@@ -51,10 +51,7 @@ def all_episodes(data: Any) -> EpisodeBatch:
         SourceError, ReplayError: as opening or reading says.
     """
     if isinstance(data, Buffer):
-        engine = data.engine
-        with engine.lock:
-            engine.store.require_whole()
-            found = held_episodes(engine.reader)
+        found = data.engine.at_once(lambda engine: held_episodes(engine.reader))
     elif isinstance(data, EpisodeBatch):
         found = data
     else:

@@ -20,6 +20,7 @@ from rlds2buf.buffers.keys import as_keys
 from rlds2buf.buffers.read.hindsight import Hindsight
 from rlds2buf.buffers.read.prefetch import Batches
 from rlds2buf.buffers.select.prioritized import checked_priorities
+from rlds2buf.buffers.select.samplers import item_slots, transition_slots
 from rlds2buf.buffers.vector_steps import add_vector_step
 from rlds2buf.core import nest, shown
 from rlds2buf.core.arguments import choice, integer
@@ -639,7 +640,12 @@ class Buffer(Closed):
         if concatenate not in ("batch", "sequence", None):
             raise ValueError(f"concatenate must be 'batch', 'sequence' or None, got {concatenate!r}")
         engine = self.engine
-        data = engine.everything(concatenate == "sequence")
+
+        def read(engine: Engine) -> Any:
+            slots = transition_slots(engine.store)
+            return engine.reader.along(slots[None]) if concatenate == "sequence" else engine.reader.transitions(slots)
+
+        data = engine.at_once(read)
         rows: Any = engine.reader.unpack(data, engine.view.decode if decode is None else decode)
         if concatenate is not None:
             return rows  # type: ignore[no-any-return]  # as the overloads say
@@ -650,7 +656,7 @@ class Buffer(Closed):
 
     def keys(self) -> np.ndarray:
         """Keys ``uint64`` of every item held, oldest first."""
-        return self.engine.all_keys()
+        return self.engine.at_once(lambda engine: engine.contents.keys_of(item_slots(engine.store)))
 
     def update_priorities(self, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> np.ndarray:
         """Set the priorities of sampled items, as a rule to the size of their TD errors.
@@ -696,14 +702,19 @@ class Buffer(Closed):
             NotEnoughItems: fewer transitions are held.
             ValueError: `num_steps` is below 1 or reaches back beyond the episode's start.
         """
-        engine, hindsight = self.engine, self.engine.hindsight
-        if hindsight is None:
+        if self.engine.hindsight is None:
             raise ReplayError("this buffer knows no goals: make it with make_hindsight")
-        gamma = engine.view.gamma
-        with engine.lock:
+        gamma = self.engine.view.gamma
+
+        def read(engine: Engine) -> Any:
+            hindsight = engine.hindsight
+            assert hindsight is not None, "no goals"
             trajectory = hindsight.trajectory(num_steps, source_id, engine.contents.waiting, gamma)
-            picks = hindsight.draw_picks(len(trajectory.is_done), engine.rng)
-        return hindsight.generate(trajectory, picks, gamma)
+            return hindsight, trajectory, hindsight.draw_picks(len(trajectory.is_done), engine.rng)
+
+        hindsight, trajectory, picks = self.engine.at_once(read)
+        made: Transition = hindsight.generate(trajectory, picks, gamma)
+        return made
 
     def check(self, data: Any, *, check_limits: bool = True) -> None:
         """Raise unless :meth:`add` would take `data`; nothing is added.

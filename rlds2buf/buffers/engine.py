@@ -8,7 +8,7 @@ import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from rlds2buf.buffers.rows.block import Block
 from rlds2buf.buffers.rows.columns import MemoryColumns, saved_columns, small_strings, write_columns
 from rlds2buf.buffers.rows.row_store import Home, RowStore
 from rlds2buf.buffers.select.prioritized import checked_priorities
-from rlds2buf.buffers.select.samplers import Draw, item_slots, transition_slots
+from rlds2buf.buffers.select.samplers import Draw, item_slots
 from rlds2buf.core import forks, nest
 from rlds2buf.core.agreement import same_columns
 from rlds2buf.core.arguments import integer, named_well
@@ -36,6 +36,8 @@ from rlds2buf.core.spec import StepSpec
 from rlds2buf.errors import EpisodeError, NotEnoughItems, ReplayError, SnapshotCorrupt, SnapshotError, UnknownKey
 
 __all__ = ["Engine", "Folder", "HasEngine", "Prepared", "Request"]
+
+_R = TypeVar("_R")
 
 _NONE = np.zeros((2, 0))
 
@@ -434,18 +436,11 @@ class Engine:
         unpacked: Transition | Trajectory | Windows = self.reader.unpack(data, view.decode)
         return unpacked
 
-    def everything(self, along: bool) -> Transition | Trajectory:
-        """Every transition held, oldest first, not decoded; `along` gives one sequence of them all; takes the lock."""
+    def at_once(self, read: Callable[[Engine], _R]) -> _R:
+        """What a function reads of this engine, which nobody changes meanwhile; takes the lock."""
         with self.lock:
             self.store.require_whole()
-            slots = transition_slots(self.store)
-            return self.reader.along(slots[None]) if along else self.reader.transitions(slots)
-
-    def all_keys(self) -> np.ndarray:
-        """Keys ``uint64`` of every item held, oldest first; takes the lock."""
-        with self.lock:
-            self.store.require_whole()
-            return self.contents.keys_of(item_slots(self.store))
+            return read(self)
 
     def _draw(self, rng: np.random.Generator, size: int, request: Request) -> tuple[Draw, int]:
         """B items, and of how many; where items have several steps and not all are wanted, one of their steps."""

@@ -167,13 +167,9 @@ class Follower:
         """As :meth:`Engine.get`."""
         return self._read(lambda engine: engine.get(*args))
 
-    def everything(self, *args: Any) -> Any:
-        """As :meth:`Engine.everything`."""
-        return self._read(lambda engine: engine.everything(*args))
-
-    def all_keys(self) -> Any:
-        """As :meth:`Engine.all_keys`."""
-        return self._read(lambda engine: engine.all_keys())
+    def at_once(self, read: Callable[[Engine], _R]) -> _R:
+        """As :meth:`Engine.at_once`; the function may be called more than once."""
+        return self._read(read)
 
     def state(self) -> Any:
         """As :meth:`Engine.state`."""

@@ -164,6 +164,23 @@ def test_epochs_go_on_as_long_as_nothing_leaves(tmp_path: Path) -> None:
         list(epoch)
 
 
+def test_goals_of_a_buffer_that_is_overwritten(tmp_path: Path) -> None:
+    def met(observation: Any, action: Any, after: Any) -> Any:
+        return after["place"][:, 0] == after["place"][:, 1]
+
+    goals: dict[str, Any] = {"reward_fn": met, "done_fn": met}
+    maps = [rlds2buf.GoalMap(("place", [0]), ("place", [1]))]
+    writer = rlds2buf.make_hindsight(SPEC, 60, goals=maps, directory=tmp_path / "live", **goals)
+    writer.add(episode(0, 50))
+    writer.save()
+    expected = writer.generate_hindsight(20)
+    reader = rlds2buf.load_buffer(tmp_path / "live", follow=True, **goals)
+    for start in (1000, 2000):
+        writer.add(episode(start, 55))
+        assert_same_nest(reader.generate_hindsight(20)._asdict(), expected._asdict())
+    assert len(reader.sample(30).info.key) == 30
+
+
 def test_readers_draw_each_for_themselves(tmp_path: Path) -> None:
     writer = rlds2buf.make_circular(SPEC, 300, seed=0, directory=tmp_path / "live")
     writer.add(episode(0, 250))
