@@ -42,7 +42,7 @@ def random_steps(episodes: int) -> list[rlds2buf.Episode]:
     return made
 
 
-def main(steps: int = 2000) -> tuple[float, float]:
+def main(steps: int = 4000) -> tuple[float, float]:
     """Mean returns before and after."""
     torch.set_num_threads(1)
     folder = Path(tempfile.mkdtemp()) / "pendulum"

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.core.frameworks import converter
-from rlds2buf.core.sample import Sample, Trajectory, Transition
+from rlds2buf.core.sample import Sample, Trajectory, Transition, Windows
 from rlds2buf.errors import MissingDependency, ReplayError
 
 try:
@@ -86,7 +86,7 @@ def _refused(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
 
 
 # As its documentation says how to extend it.
-default_collate_fn_map.update(dict.fromkeys((Transition, Trajectory, Frame), _collated))
+default_collate_fn_map.update(dict.fromkeys((Transition, Trajectory, Windows, Frame), _collated))
 default_collate_fn_map[Sample] = _refused
 
 

@@ -154,7 +154,11 @@ class IterableDataset(data.IterableDataset):
             raise ValueError("steps is for order='random': a pass over everything is as long as it is")
         self._steps = None if steps is None else integer("steps", steps, 1)
         ranks = _of_ranks(rank, world_size)
-        self._made = {"batch_size": integer("batch_size", batch_size, 1), "drop_last": bool(drop_last), **ranks}
+        self._made: dict[str, Any] = {
+            "batch_size": integer("batch_size", batch_size, 1),
+            "drop_last": bool(drop_last),
+            **ranks,
+        }
         self._seed = integer("seed", seed, 0)
         self._options = options
         self._held = _Held(buffer, functions)
@@ -299,7 +303,8 @@ class _Held:
         """
         if self._buffer is None:
             assert self._files is not None, "only what is in files goes without its rows"
-            path, told, functions = self._files
+            path, told, given = self._files
+            functions: dict[str, Any] = dict(given)
             if _digest(path) != told:
                 raise SnapshotError(
                     f"{path}: the buffer there was replaced since the dataset was made: make the dataset anew"

@@ -12,12 +12,14 @@ import pytest
 from tests.data import ROOT
 
 SMALL = {
+    "cleanrl_dqn": ("torch", 3000),
     "d3rlpy_cql": ("d3rlpy", 1500),
     "flashbax_dqn": ("flashbax", 3000),
     "grain_bc": ("grain", 2),
     "imitation_bc": ("imitation", 2),
     "rllib_bc": ("ray", 1),
     "tianshou_cql": ("tianshou", 1500),
+    "torch_bc": ("torch", 2),
     "torchrl_dqn": ("torchrl", 1500),
 }
 """By example: what it needs, and for how long it trains here."""
@@ -32,3 +34,14 @@ def test_gets_better(name: str) -> None:
     assert found, done.stdout
     before, after = map(int, found.groups())
     assert after > max(2 * before, 60), done.stdout
+
+
+@pytest.mark.skipif(importlib.util.find_spec("stable_baselines3") is None, reason="absent here: Stable-Baselines3")
+def test_pendulum_swings_up() -> None:
+    command = [sys.executable, "-W", "ignore", "examples/sb3_sac.py", "3000"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = re.search(r"mean return (-\d+) before, (-\d+) after", done.stdout)
+    assert found, done.stdout
+    before, after = map(int, found.groups())
+    assert before < -800 and after > before + 400, done.stdout

@@ -65,7 +65,9 @@ EVERY = sorted(seen([filled().all()]))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("view", [{}, {"n_step": 3, "gamma": 0.9}, {"sequence_length": 4}], ids=str)
+@pytest.mark.parametrize(
+    "view", [{}, {"n_step": 3, "gamma": 0.9}, {"sequence_length": 4}, {"offsets": {"action": [0, 1, 2]}}], ids=str
+)
 def test_a_batch_is_what_get_gives(workers: int, view: dict[str, Any]) -> None:
     buffer = filled()
     dataset = MapDataset(buffer, **view)
