@@ -233,13 +233,15 @@ class IterableDataset(data.IterableDataset):
 
     def _plan(self) -> Plan:
         engine = self._held.buffer.engine
-        return Plan(engine, request=engine.request(**self._options), seed=[self._seed], **self._made)
+        plan = Plan(engine, request=engine.request(**self._options), seed=[self._seed], **self._made)
+        plan.together = 1  # the next batch is another worker's
+        return plan
 
     def _batches(self, epoch: int = 0) -> tuple[Callable[[int], Sample], int | None]:
         """What gives the batches of an epoch by their numbers, and how many there are."""
         if self._order == "epochs":
             one = self._plan().begin(epoch)
-            return one.sample, one.batches
+            return lambda number: one.samples(number)[0], one.batches
         engine = self._held.buffer.engine
         request: Request = engine.request(**self._options)
         seed, rank, size = self._seed, self._made["rank"], self._made["batch_size"]
