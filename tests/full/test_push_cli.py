@@ -107,6 +107,7 @@ def test_push_to_a_table_that_others_have_filled(server, capsys):
         (["--table", "small"], 4, "SinkError", "holds at most 5 items"),
         (["--table", "blocked", "--timeout", "0.5"], 4, "WriteTimeout", "rate limiter"),
         (["--table", "replay", "--stride", "0"], 2, "ValueError", "stride"),
+        (["--table", "replay", "--keep-existing"], 2, "ValueError", "needs the journal of the earlier push"),
         (["--table", "replay", "--priority", "nothing"], 1, "EpisodeError", "one number per step"),
         (["--table", "replay", "--server", "nowhere"], 2, "ValueError", "HOST:PORT"),
         (["--table", "replay", "--server", "localhost:1", "--timeout", "0.5"], 4, "ServerUnavailable", "localhost:1"),

@@ -52,7 +52,6 @@ class EpisodeKeys:
     """The keys of E episodes; see :class:`ContentKeys` and :class:`KeyMaker`.
 
     Attributes:
-        episode_ids: ``[E] uint64``, by which Reverb counts a table's episodes.
         names: ``[E]``, what a journal calls the episodes: numbers, or records of :data:`CONTENT`.
     """
 
@@ -69,10 +68,14 @@ class EpisodeKeys:
         self._item, self._chunk, self._episode, self._numbers = item, chunk, episode, numbers
         self._owner = np.zeros(len(numbers), np.uint64) if owner is None else owner
         self.names = numbers if names is None else names
-        self.episode_ids = keys_of(episode, numbers, np.zeros(len(numbers), np.int64))
 
     def __len__(self) -> int:
         return len(self._numbers)
+
+    @property
+    def episode_ids(self) -> np.ndarray:
+        """``[E] uint64``, by which Reverb counts a table's episodes."""
+        return keys_of(self._episode, self._numbers, np.zeros(1, np.int64))
 
     @property
     def marks(self) -> list[Any]:

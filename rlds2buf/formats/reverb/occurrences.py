@@ -53,7 +53,14 @@ class EpisodeCounts:
         """
         out = np.zeros(len(hashes), np.uint32)
         place, checks, counts = self._place, self._checks, self._counts
-        for i, ((name, check), number) in enumerate(zip(hashes.tolist(), numbers, strict=True)):
+        names = hashes[:, 0].tolist()
+        if len({*names}) == len(names) and place.keys().isdisjoint(names):
+            place.update(zip(names, range(len(checks), len(checks) + len(names)), strict=True))
+            checks.frombytes(hashes[:, 1].tobytes())
+            counts.frombytes(np.ones(len(names), np.uint64).tobytes())
+            self._numbers.frombytes(np.asarray(numbers, np.int64).tobytes())
+            return out
+        for i, (name, check, number) in enumerate(zip(names, hashes[:, 1].tolist(), numbers, strict=True)):
             at = place.setdefault(name, len(checks))
             if at == len(checks):
                 checks.append(check)
