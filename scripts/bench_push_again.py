@@ -66,6 +66,7 @@ def main() -> None:
                     shares: dict[str, list[float]] = {"hashing": [], "grown": []}
                     for turn in range(bench.rounds + 1):
                         client.reset("replay")
+                        client.server_info()  # answers once everything is gone
                         journal = folder / f"{where}{turn}"
                         clock.seconds = 0
                         start = time.perf_counter()
