@@ -262,7 +262,7 @@ class _Group:
 
     time: tuple[int, int]
     runs: set[tuple[int, int]]
-    chunks: list[set[tuple[int, int, int, int]]]
+    chunks: list[dict[tuple[int, int], tuple[int, int, int, int]]]
 
 
 class _Planning:
@@ -282,7 +282,7 @@ class _Planning:
         """The runs of steps of each episode."""
         found = []
         for (episode, shifts), group in self._groups.items():
-            layers = [_Layer(sorted(chunks)) for chunks in group.chunks]
+            layers = [_Layer(sorted(chunks.values())) for chunks in group.chunks]
             for start, stop in _merged(sorted(group.runs)):
                 found.append(_Part((*group.time, episode, start), episode, start, stop, layers, shifts))
         return found
@@ -290,18 +290,20 @@ class _Planning:
     def _take(self, item: Any) -> None:
         columns = item.flat_trajectory.columns
         known: dict[tuple[tuple[int, int, int], ...], list[Run]] = {}
-        runs = []
+        slices, runs = [], []
         for column in columns:
-            where = tuple((part.chunk_key, part.offset, part.length) for part in column.chunk_slices)
+            own = [(part.chunk_key, part.offset, part.length) for part in column.chunk_slices]
+            slices.append([(part[0], whole.index) for part, whole in zip(own, column.chunk_slices, strict=True)])
+            where = tuple(own)
             if where not in known:
-                known[where] = self._runs(item, where)
+                known[where] = self._runs(item, own)
             runs.append(known[where])
         shifts = self._shifts(runs)
         if shifts is None or len({bool(column.squeeze) for column in columns}) > 1:
             self.alone.append(item)
             return
-        for number, run in enumerate(runs[0]):
-            self._add(item, run, number, runs, shifts)
+        for run in runs[0]:
+            self._add(_time_of(item), run, slices, shifts)
 
     def _shifts(self, runs: Sequence[list[Run]]) -> tuple[int, ...] | None:
         """By how many steps each column lies behind the first; None for items that can't be joined to others.
@@ -318,20 +320,22 @@ class _Planning:
         fits = all(run == (behind if is_next else runs[0]) for run, is_next in zip(runs, self._next, strict=True))
         return tuple(map(int, self._next)) if fits else None
 
-    def _add(self, item: Any, run: Run, number: int, runs: Sequence[list[Run]], shifts: tuple[int, ...]) -> None:
-        """Note the steps of a run, which is each column's run of that number, and the chunks of each column."""
+    def _add(
+        self, time: tuple[int, int], run: Run, slices: Sequence[list[tuple[int, int]]], shifts: tuple[int, ...]
+    ) -> None:
+        """Note the steps of a run, and the chunks and tensors that each column has of that episode."""
         episode, start, stop = run
-        time = _time_of(item)
         group = self._groups.get((episode, shifts))
         if group is None:
-            group = self._groups[episode, shifts] = _Group(time, set(), [set() for _ in shifts])
+            group = self._groups[episode, shifts] = _Group(time, set(), [{} for _ in shifts])
         group.time = min(group.time, time)
         group.runs.add((start, stop))
-        for column, chunks in zip(item.flat_trajectory.columns, group.chunks, strict=True):
-            for part in column.chunk_slices:
-                place = self._place(part.chunk_key)
-                if place is not None and place[0] == episode:
-                    chunks.add((*place[1:], part.chunk_key, part.index))
+        for parts, chunks in zip(slices, group.chunks, strict=True):
+            for part in parts:
+                if part not in chunks:
+                    place = self._place(part[0])
+                    if place is not None and place[0] == episode:
+                        chunks[part] = (*place[1:], *part)
 
     def _runs(self, item: Any, slices: Sequence[tuple[int, int, int]]) -> list[Run]:
         """The steps that slices of chunks hold, in order; none where that is not known, or steps are left out."""
