@@ -182,6 +182,8 @@ def sequence_of(whole: Any, about: Mapping[str, Any]) -> Episode:
     data = {name: whole[name] for name in DATA_FIELDS if name in whole and _is_field(name, whole[name])}
     flags, told = _flags(whole)
     extras = {name: column for name, column in whole.items() if name not in data and name not in told}
+    if isinstance(extras.get("extras"), dict):  # Acme's name for just that
+        extras |= extras.pop("extras")
     fields: dict[str, Any] = {**data, **flags, "extras": extras, **about}
     return Episode(**fields)
 

@@ -17,6 +17,7 @@ from rlds2buf.core import nest
 from rlds2buf.core.row_flags import REAL_FINAL_ACTION
 from rlds2buf.formats.reverb.item_rows import sequence_of
 from rlds2buf.formats.reverb.joined_items import ItemStore, JoinedItems
+from rlds2buf.formats.reverb.patterns.make import PATTERNS
 from rlds2buf.formats.reverb.protocol.messages import message
 from tests.buffers.numbered import episode
 from tests.contracts.source import MakeSource, SourceContract
@@ -77,6 +78,7 @@ def assert_same_transitions(one: Episode, other: Episode, *, extras: bool = Fals
         {"pattern": "episode"},
         {"pattern": "transition", "extras": ("note",)},
         {"pattern": "transition", "chunk_length": 3},
+        *({"pattern": kind, "extras": ("note",)} for kind in PATTERNS if kind.startswith("acme")),
     ],
 )
 def test_what_was_written_comes_back(tmp_path: Path, how: dict[str, Any]) -> None:
