@@ -243,6 +243,19 @@ def test_in_a_full_table_only_what_is_there_already_is_pushed_again(server, tmp_
             push(other, server.address, "small")
 
 
+def test_a_journal_tells_what_of_a_log_that_has_grown_needs_room(server, tmp_path):
+    journal = tmp_path / "journal"
+    push(episodes(7), server.address, "small", resume=journal)
+    for other in ([episode(50, 6)], [*episodes(7), episode(50, 6)]):
+        with pytest.raises(SinkError, match=r"room for 4 more items|holds at most 10 items"):
+            push(other, server.address, "small", resume=journal)
+        assert size(server, "small") == 6
+    with pytest.raises(SinkError, match="room for 4 more items"):  # the journal has as many items, but others
+        push([episode(50, 6), episode(51, 2)], server.address, "small", resume=journal)
+    report = push([*episodes(7), episode(50, 5)], server.address, "small", resume=journal)
+    assert report.agrees and (report.acknowledged, report.resumed, size(server, "small")) == (4, 6, 10)
+
+
 @pytest.mark.parametrize("how", [{"cross_episodes": True}, {"pattern": "episode"}, {"sequence_length": 1}], ids=str)
 def test_every_kind_of_item_is_known_again_in_a_full_table(server, how):
     given = [episode(number, 1) for number in range(10)] if "sequence_length" not in how else episodes(4, 6)
