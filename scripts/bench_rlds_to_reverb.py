@@ -2,11 +2,12 @@
 """rlds2buf.rlds_to_reverb beside TF-Agents' own util, on the same tf.data datasets, in turn.
 
 HalfCheetah-shaped data (observation 17, action 6, float32, episodes of 1000 steps), held by tf.data.
-``convert`` is iterated in batches of 1024 and one by one; ``push`` goes through a
-ReverbAddTrajectoryObserver (sequences of 2) to a local server.  "episodes" is ours given the same
-data as rlds2buf episodes instead of tf.data; "from TFDS" is a folder (``--rlds``), read by TFDS ten times.
-Rates are medians over rounds, in which all take turns.  TF-Agents gets a tenth of the steps, since
-a rate is what is compared.  Needs ``pip install "rlds2buf[tf-agents]"``.
+``convert`` is iterated in batches of 1024 and one by one; ``push`` goes through TF-Agents' observers to a local
+server until that has all items: pairs of steps, windows of 8 across episodes, whole episodes, and pairs by a class
+derived from theirs, which has to be called step by step.  "episodes" is ours given the same data as rlds2buf episodes
+instead of tf.data; "from TFDS" is a folder (``--rlds``), read by TFDS ten times.  Rates are medians over rounds, in
+which all take turns.  TF-Agents gets a tenth or less of the steps, since a rate is what is compared.
+Needs ``pip install "rlds2buf[tf-agents]"``.
 """
 
 from __future__ import annotations
@@ -36,28 +37,58 @@ from rlds2buf import rlds_to_reverb as ours
 ROWS = 1000
 
 
-def columns(episodes: int) -> list[dict[str, np.ndarray]]:
-    """`episodes` episodes of 1000 steps as columns."""
+def columns(episodes: int, rows: int = ROWS) -> list[dict[str, np.ndarray]]:
+    """`episodes` episodes of so many steps as columns."""
     rng = np.random.default_rng(0)
-    edge = np.arange(ROWS)
+    edge = np.arange(rows)
     return [
         {
-            "observation": rng.standard_normal((ROWS, 17), np.float32),
-            "action": rng.standard_normal((ROWS, 6), np.float32),
-            "reward": rng.standard_normal(ROWS, np.float32),
-            "discount": np.ones(ROWS, np.float32),
+            "observation": rng.standard_normal((rows, 17), np.float32),
+            "action": rng.standard_normal((rows, 6), np.float32),
+            "reward": rng.standard_normal(rows, np.float32),
+            "discount": np.ones(rows, np.float32),
             "is_first": edge == 0,
-            "is_last": edge == ROWS - 1,
-            "is_terminal": np.zeros(ROWS, np.bool_),
+            "is_last": edge == rows - 1,
+            "is_terminal": np.zeros(rows, np.bool_),
         }
         for _ in range(episodes)
     ]
 
 
-def dataset(episodes: int) -> Any:
+def dataset(episodes: int, rows: int = ROWS) -> Any:
     """The same as a dataset of datasets of steps."""
-    steps = [tf.data.Dataset.from_tensor_slices(episode) for episode in columns(episodes)]
+    if rows != ROWS:  # thousands of datasets take long to make one by one
+        (table,) = columns(1, episodes * rows)
+        table["is_first"], table["is_last"] = (np.arange(episodes * rows) % rows == at for at in (0, rows - 1))
+        whole = tf.data.Dataset.from_tensor_slices(table).batch(rows)
+        return whole.map(lambda episode: {"steps": tf.data.Dataset.from_tensor_slices(episode)})
+    steps = [tf.data.Dataset.from_tensor_slices(episode) for episode in columns(episodes, rows)]
     return tf.data.Dataset.from_tensor_slices({"steps": steps})
+
+
+class Derived(reverb_utils.ReverbAddTrajectoryObserver):  # type: ignore[misc]
+    """An observer of somebody's own: it has to see every step."""
+
+
+def pairs(client: Any) -> Any:
+    """An observer that makes pairs of steps."""
+    return reverb_utils.ReverbAddTrajectoryObserver(client, "replay", 2)
+
+
+PUSHES: dict[str, tuple[int, Callable[[Any], Any]]] = {
+    "push through the observer": (ROWS, pairs),
+    "push through the observer, 20-step episodes": (20, pairs),
+    "push through the observer, windows of 8 across episodes": (
+        ROWS,
+        lambda client: reverb_utils.ReverbTrajectorySequenceObserver(client, "replay", 8),
+    ),
+    "push through the observer, whole episodes of 20 steps": (
+        20,
+        lambda client: reverb_utils.ReverbAddEpisodeObserver(client, "replay", ROWS),
+    ),
+    "push through a derived observer": (ROWS, lambda client: Derived(client, "replay", 2)),
+}
+"""Steps per episode, and what makes an observer."""
 
 
 def policy_info(current: dict[str, Any], following: dict[str, Any]) -> Any:
@@ -77,11 +108,11 @@ def one_by_one(data: Any, convert: Callable[..., Any]) -> Callable[[], int]:
     return lambda: sum(1 for _ in frames)
 
 
-def pushing(data: Any, push: Callable[..., int], client: Any) -> Callable[[], int]:
+def pushing(data: Any, push: Callable[..., int], client: Any, make: Callable[[Any], Any]) -> Callable[[], int]:
     """Push all trajectories and wait until the server has their items; returns how many there were."""
 
     def run() -> int:
-        observer = reverb_utils.ReverbAddTrajectoryObserver(client, "replay", 2)
+        observer = make(client)
         count = push(data, observer)
         observer.flush()
         observer.close()
@@ -113,11 +144,14 @@ def contenders(steps: int, folder: str | None, client: Any) -> dict[str, dict[st
             "rlds2buf": in_batches(some, convert[1], policy_info),
         },
         "convert, one by one": {"TF-Agents": one_by_one(few, convert[0]), "rlds2buf": one_by_one(few, convert[1])},
-        "push through the observer": {
-            "TF-Agents": pushing(few, theirs.push_rlds_to_reverb, client),
-            "rlds2buf": pushing(few, ours.push_rlds_to_reverb, client),
-        },
     }
+    for name, (rows, make) in PUSHES.items():
+        part = 20 if make is PUSHES["push through a derived observer"][1] else 1
+        little, all_of_it = (dataset(max(1, steps // rows // portion), rows) for portion in (20, part))
+        work[name] = {
+            "TF-Agents": pushing(little, theirs.push_rlds_to_reverb, client, make),
+            "rlds2buf": pushing(all_of_it, ours.push_rlds_to_reverb, client, make),
+        }
     if folder:
         read = tfds.builder_from_directory(folder).as_dataset(split="train").repeat(10)
         work["convert from TFDS, batches of 1024"] = {
@@ -138,7 +172,8 @@ def main() -> None:
         bench.show(name, rates)
         for who in runs:
             if who != "TF-Agents":
-                bench.ratio(f"rlds_to_reverb, {name}{who[8:]}", rates, who, "TF-Agents")
+                least = 25 if name in PUSHES and "derived" not in name else None
+                bench.ratio(f"rlds_to_reverb, {name}{who[8:]}", rates, who, "TF-Agents", least)
     server.stop()
     bench.finish()
 

@@ -23,10 +23,11 @@ invalid_option = click.option(
 _PATTERN = (
     click.option(
         "--pattern",
-        type=click.Choice(["trajectory", "transition", "episode"]),
+        type=click.Choice(["trajectory", "transition", "episode", "acme-sequence", "acme-episode", "dopamine"]),
         default="trajectory",
         show_default=True,
-        help="What the items are: TF-Agents trajectories, Acme transitions, or whole episodes.",
+        help="What the items are: TF-Agents trajectories, Acme transitions, whole episodes as trajectories, Acme "
+        "sequences or episodes of steps, or Dopamine's replay elements.",
     ),
     click.option("--sequence-length", type=int, default=2, show_default=True, help="Frames per trajectory."),
     click.option("--stride", type=int, default=1, show_default=True, help="Frames from one trajectory to the next."),
@@ -41,9 +42,17 @@ _PATTERN = (
         help="Which frame of a terminated episode has discount 0: the one into the end, or the last (TF-Agents).",
     ),
     click.option("--policy-info", metavar="FIELD", help="The extra step field that becomes policy_info."),
-    click.option("--n-step", type=int, default=1, show_default=True, help="Steps per transition."),
+    click.option("--n-step", type=int, default=1, show_default=True, help="Steps per transition (Acme's, Dopamine's)."),
     click.option("--gamma", type=float, default=1.0, show_default=True, help="Discount of n-step transitions."),
-    click.option("--extra", "extras", multiple=True, metavar="FIELD", help="An extra step field for transitions."),
+    click.option("--extra", "extras", multiple=True, metavar="FIELD", help="An extra step field for Acme's items."),
+    click.option(
+        "--end-of-episode",
+        type=click.Choice(["zero_pad", "truncate", "write"]),
+        default="zero_pad",
+        show_default=True,
+        help="Acme sequences that an episode's end cuts: fill with zeros, shorten, or take the last steps.",
+    ),
+    click.option("--stack", type=int, default=1, show_default=True, help="Frames per state of Dopamine's elements."),
     click.option(
         "--priority",
         default="1",
@@ -88,7 +97,7 @@ def pattern_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What the items are; the command gets them as ``items``, keyword arguments of :func:`rlds2buf.push`."""
     names = (
         "pattern sequence_length stride pad tile cross_episodes terminal_discount policy_info n_step gamma extras "
-        "priority chunk_length"
+        "end_of_episode stack priority chunk_length"
     ).split()
 
     @functools.wraps(command)

@@ -120,6 +120,8 @@ def push(
     terminal_discount: str = "transition",
     policy_info: str | None = None,
     extras: Sequence[str] = (),
+    end_of_episode: str = "zero_pad",
+    stack: int = 1,
     chunk_length: int | None = None,
     allow_eviction: bool = False,
     keep_existing: bool = False,
@@ -154,15 +156,19 @@ def push(
             they were read: of a log that has grown, only what is new is sent.  Journals of version 0.1.0 are continued
             with their own keys; they are of one dataset.
         timeout: seconds without progress after which it gives up, whatever the reason.
-        pattern: ``"trajectory"``; ``"transition"``: Acme's Transition, `n_step` long; or
-            ``"episode"``: one item per episode.
-        n_step, gamma: for transitions, as in :func:`rlds2buf.transitions`.
+        pattern: ``"trajectory"``; ``"episode"``: one trajectory per episode; ``"transition"``: Acme's Transition,
+            `n_step` long; ``"acme-sequence"`` and ``"acme-episode"``: Acme's Step, as its SequenceAdder and its
+            EpisodeAdder write them (:mod:`rlds2buf.formats.reverb.patterns.acme_steps`); or ``"dopamine"``:
+            Dopamine's ReplayElement (:mod:`rlds2buf.formats.reverb.patterns.dopamine`).
+        n_step, gamma: for transitions, as in :func:`rlds2buf.transitions`, and for Dopamine's.
         pad, tile, cross_episodes: for trajectories at the end of episodes, see
             :class:`~rlds2buf.formats.reverb.patterns.trajectories.TrajectoryPattern`.
         terminal_discount: ``"transition"`` or ``"boundary"`` (as TF-Agents' util), see
             :func:`rlds2buf.step_pairs`.
         policy_info: the extra step field that becomes a trajectory's ``policy_info``.
-        extras: the extra step fields that transitions carry.
+        extras: the extra step fields that Acme's items carry.
+        end_of_episode: ``"zero_pad"``, ``"truncate"`` or ``"write"``: Acme's sequences at the end of an episode.
+        stack: frames per state of Dopamine's items.
         chunk_length: steps per chunk; None: 16 small steps, fewer where steps are large.
         allow_eviction: push more items than the table has room for; without it such a push is refused before
             anything is sent, and one that others leave no room ends before it evicts anything.
@@ -209,6 +215,8 @@ def push(
         n_step=n_step,
         gamma=gamma,
         extras=tuple(extras),
+        end_of_episode=end_of_episode,
+        stack=stack,
     )
     sink = ReverbTableSink(
         [server] if isinstance(server, str) else list(server),
@@ -228,9 +236,9 @@ def push(
         "final_transition": final_transition,
         "allow_nonfinite": allow_nonfinite,
     }
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as resources:
         if not isinstance(source, Source):
-            source = stack.enter_context(open_source(source, **options))
+            source = resources.enter_context(open_source(source, **options))
         elif options:
             raise ValueError(f"{', '.join(options)}: for a path, not for an opened source")
         if final_transition == "drop":

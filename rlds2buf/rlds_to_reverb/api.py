@@ -8,7 +8,9 @@ handles batches of rows; and right where TF-Agents' util is not:
   dataset that starts in the middle of an episode;
 * errors about steps name episode and step, both counted from 0;
 * discounts of any numeric dtype are cast to float32, which the data spec promises;
-* a table whose signature includes policy_info is accepted when `policy_info_fn` fits it;
+* a table whose signature includes policy_info is accepted when `policy_info_fn` fits it, and one made of an agent's
+  ``collect_data_spec``, whose actions are bounded;
+* ``push_rlds_to_reverb`` makes the items of TF-Agents' own observers itself, many at a time;
 * ``terminal_discount="transition"`` keeps learners from bootstrapping through terminal states.
 
 Needs TensorFlow and TF-Agents: ``pip install "rlds2buf[tf-agents]"``.
@@ -146,9 +148,16 @@ def push_rlds_to_reverb(
 ) -> int:
     """Write RLDS episodes to a Reverb server through one of TF-Agents' observers.
 
-    The observer is called once per trajectory, in the order of the data, and decides which items
-    that makes.  TF-Agents' own observers get numpy values (which they write as they would tensors),
-    any other one gets tensors.  As in TF-Agents nothing is flushed at the end.
+    The observer decides which items the trajectories make.  TF-Agents' own ones make them by settings, which are
+    taken from them (server, tables, sequence length, stride, padding, priority), so the same items are sent at once,
+    many times as fast; they are there on return, and the observer then holds what it would hold, had it been called.
+    Any other one, classes derived from theirs too, is called with tensors, once per trajectory in the order of the
+    data, and as in TF-Agents nothing is flushed at the end.
+
+    TF-Agents' observers too are called step by step, with numpy values, where only that gives the same: to the end
+    of an episode that they are in the middle of, for episodes longer than ``max_sequence_length``, from where a
+    table's rate limiter would make a push wait for samples, for fields whose shape is not known, and where the
+    observer's client, its writer or a setting is not of the kind that TF-Agents makes.
 
     Args:
         rlds_data, policy_info_fn, terminal_discount, check_finite: see
@@ -162,9 +171,10 @@ def push_rlds_to_reverb(
 
     Raises:
         SignatureMismatch: (a ValueError) the first table's signature is neither the data spec with
-            an outer axis, nor that with policy_info as `policy_info_fn` returns it; the fields
-            that differ are logged.
+            an outer axis, nor that with policy_info as `policy_info_fn` returns it, in structure, dtypes and
+            shapes; the fields that differ are logged.
         ValueError: as in :func:`convert_rlds_to_trajectories`, or from the observer.
+        WriteTimeout, ServerUnavailable, SinkError: the server does not take the items; how many it has is said.
         tf.errors.InvalidArgumentError: a step breaks the grammar; the items before it are written.
         MissingDependency: TensorFlow or TF-Agents is not installed.
 
@@ -173,16 +183,22 @@ def push_rlds_to_reverb(
         observer = reverb_utils.ReverbAddTrajectoryObserver(client, "replay", sequence_length=2)
         push_rlds_to_reverb(tfds.load("d4rl_mujoco_hopper/v0-medium", split="train"), observer)
     """
+    _need_tf_agents()
+    from rlds2buf.rlds_to_reverb.observers import bulk_push, is_stock
+
     data = _as_dataset(rlds_data)
     spec = create_trajectory_data_spec(data)
     batches = _trajectory_batches(data, policy_info_fn, terminal_discount, check_finite)
     trajectories = batches.unbatch()
     _check_signature(reverb_observer.get_table_signature(), spec, trajectories.element_spec.policy_info)
-    frames = _numpy_frames(batches) if _takes_numpy(reverb_observer) else trajectories
+    in_bulk = bulk_push(reverb_observer, batches.element_spec)
     steps = 0
-    for frame in frames:
-        reverb_observer(frame)
-        steps += 1
+    if in_bulk is not None:
+        steps = in_bulk.push(batches)
+    else:
+        for frame in _numpy_frames(batches) if is_stock(reverb_observer) else trajectories:
+            reverb_observer(frame)
+            steps += 1
     _log.info("Successfully wrote %d steps to Reverb.", steps)
     return steps
 
@@ -208,35 +224,13 @@ def _trajectory_batches(
     return batches if policy_info_fn is None else policy_infos(batches, policy_info_fn)
 
 
-def _takes_numpy(observer: Any) -> bool:
-    """Whether it is one of TF-Agents' observers; a class derived from one may rely on tensors."""
-    from tf_agents.replay_buffers import reverb_utils
-
-    return type(observer) in (
-        reverb_utils.ReverbAddTrajectoryObserver,
-        reverb_utils.ReverbAddEpisodeObserver,
-        reverb_utils.ReverbTrajectorySequenceObserver,
-    )
-
-
 def _numpy_frames(batches: tf.data.Dataset) -> Iterator[Any]:
-    pack = _packer(batches.element_spec)
+    from rlds2buf.rlds_to_reverb.observers import packer
+
+    pack = packer(batches.element_spec)
     for batch in batches.as_numpy_iterator():
         for row in zip(*(column for _, column in nest.flatten(batch)), strict=True):
             yield pack(iter(row))
-
-
-def _packer(structure: Any) -> Callable[[Iterator[Any]], Any]:
-    """What :func:`rlds2buf.core.nest.unflatten` does for one structure, looked at once and not for every row."""
-    if isinstance(structure, dict):
-        children = {key: _packer(structure[key]) for key in sorted(structure)}
-        return lambda leaves: {key: child(leaves) for key, child in children.items()}
-    if isinstance(structure, tuple):
-        items = [_packer(child) for child in structure]
-        if hasattr(structure, "_fields"):
-            return lambda leaves: type(structure)(*[item(leaves) for item in items])
-        return lambda leaves: tuple([item(leaves) for item in items])
-    return next
 
 
 def _checked_step_spec(data: tf.data.Dataset) -> dict[str, Any]:
@@ -267,10 +261,10 @@ def _check_signature(signature: Any, data_spec: trajectory.Trajectory, policy_in
         return
     batched = tensor_spec.add_outer_dim(policy_info)
     differences = _differences(signature, expected._replace(policy_info=batched))
-    if not differences and signature._replace(policy_info=()) == expected:
+    if not differences:  # names and bounds say nothing about what is stored
         return
     error = SignatureMismatch("Replay buffer table signature spec should match RLDS data spec.")
-    for line in differences or ["names or bounds of the specs differ"]:
+    for line in differences:
         _log.error("%s", line)
         if hasattr(error, "add_note"):
             error.add_note(line)

@@ -73,6 +73,8 @@ def server() -> Iterator[Any]:
         specs |= {f"{side}-{name}": spec for side in ("theirs", "ours")}
     specs["nested"] = create_trajectory_data_spec(dataset([nested_episode(2)]))
     specs["double"] = small
+    # An agent's collect_data_spec has bounds and names that data don't have.
+    specs["agent"] = small._replace(action=tensor_spec.BoundedTensorSpec([1], tf.float32, -1.0, 1.0, name="action"))
     specs["policy"] = small._replace(policy_info=POLICY_SPEC)
     specs["narrow"] = small._replace(observation=tf.TensorSpec([2], tf.float32))
     tables = [
@@ -218,6 +220,14 @@ def test_another_signature_is_refused_with_the_difference(
     assert str(caught.value) == "Replay buffer table signature spec should match RLDS data spec."
     assert difference in caplog.messages
     assert client.server_info()[table].current_size == 0
+
+
+def test_a_table_of_an_agent_s_spec_is_accepted(client: Any) -> None:
+    observer = OBSERVERS["pairs"](client, "agent")
+    data = dataset([columns(3, action=np.zeros((3, 1), np.float32))])
+    assert push_rlds_to_reverb(data, observer) == 3
+    observer.flush()
+    assert len(items(client, "agent")) == 2
 
 
 def test_float64_discounts_fit_the_spec(client: Any) -> None:

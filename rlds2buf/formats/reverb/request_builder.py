@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from rlds2buf.core.fields import DATA_FIELDS
 from rlds2buf.core.spec import StepSpec
-from rlds2buf.formats.reverb.item_keys import EpisodeKeys
 from rlds2buf.formats.reverb.patterns.base import Laid
 from rlds2buf.formats.reverb.protocol.chunks import ChunkEncoder, Chunks
 from rlds2buf.formats.reverb.protocol.insert_stream import Request
 from rlds2buf.formats.reverb.protocol.item_encoder import ItemEncoder, RowSpan
 
-__all__ = ["RequestBuilder", "chunk_length_for"]
+__all__ = ["Keys", "RequestBuilder", "chunk_length_for"]
 
 MAX_ITEMS: Final = 1024
 MAX_BYTES: Final = 1 << 20
@@ -38,6 +37,20 @@ def chunk_length_for(spec: StepSpec, steps: int = 16) -> int:
     """
     row_bytes = sum(field.row_bytes for path, field in spec.fields() if path[0] in DATA_FIELDS)
     return int(min(steps, max(1, CHUNK_BYTES // max(row_bytes, 1))))
+
+
+class Keys(Protocol):
+    """The keys of some episodes: new ones, or such as say what they stand for (``EpisodeKeys``)."""
+
+    @property
+    def episode_ids(self) -> np.ndarray:
+        """``[E] uint64``."""
+
+    def items(self, of: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """``[I] uint64`` for items numbered ``[I]`` of episodes ``[I]``."""
+
+    def chunks(self, of: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """``[J] uint64`` for chunks, likewise."""
 
 
 class _Part(NamedTuple):
@@ -86,7 +99,7 @@ class RequestBuilder:
         self._marks: list[Any] = []
         self._carry: list[bytes] = []
 
-    def add(self, laid: Laid, keys: EpisodeKeys, priorities: np.ndarray, marks: Sequence[Any]) -> None:
+    def add(self, laid: Laid, keys: Keys, priorities: np.ndarray, marks: Sequence[Any]) -> None:
         """Add the items of some episodes, in order; sends every request that gets full.
 
         Args:
@@ -132,7 +145,7 @@ class RequestBuilder:
         if self._full():
             self.flush()
 
-    def _chunks_of(self, laid: Laid, keys: EpisodeKeys) -> Chunks:
+    def _chunks_of(self, laid: Laid, keys: Keys) -> Chunks:
         """The chunks of each episode, one behind the other."""
         counts = -(-np.diff(laid.edges) // self._chunk_length)
         of = np.repeat(np.arange(len(counts)), counts)

@@ -8,10 +8,11 @@ import numpy as np
 
 from rlds2buf.core import nest
 from rlds2buf.core.episode_batch import EpisodeBatch
-from rlds2buf.core.fields import STEP_FIRST, STEP_LAST
+from rlds2buf.core.fields import STEP_LAST
 from rlds2buf.core.sample import StepPairs
 from rlds2buf.core.spec import FieldSpec, StepSpec
 from rlds2buf.formats.reverb.patterns.base import Laid, Pattern, extra_field
+from rlds2buf.formats.reverb.patterns.spacing import spaced
 from rlds2buf.formats.reverb.protocol.item_encoder import Column, RowSpan
 from rlds2buf.views.pairs import into_terminal, step_pairs
 from rlds2buf.views.signature import item_spec
@@ -118,7 +119,7 @@ class TrajectoryPattern(Pattern):
             counts, missing = self._counts(batch.lengths)
             before = np.cumsum(counts) - counts
             numbers = (np.arange(int(counts.sum())) - np.repeat(before, counts)) * self.stride
-            tensors = _padded(pairs, batch, missing) if missing.any() else frames
+            tensors = _padded(frames, batch, missing) if missing.any() else frames
             edges = np.append(0, np.cumsum(batch.lengths + missing))
             starts = np.repeat(edges[:-1], counts) + numbers
 
@@ -276,21 +277,9 @@ def _lengthen(field: FieldSpec, length: int | None, *, drop: int = 0) -> FieldSp
     return FieldSpec((length, *field.shape[drop:]), field.dtype)
 
 
-def _padded(pairs: StepPairs, batch: EpisodeBatch, missing: np.ndarray) -> list[np.ndarray]:
+def _padded(frames: list[np.ndarray], batch: EpisodeBatch, missing: np.ndarray) -> list[np.ndarray]:
     """The frames with so many zero border frames (last to first) behind each episode's."""
-    added = np.cumsum(missing)
-    place = np.arange(batch.num_steps) + np.repeat(added - missing, batch.lengths)
-    is_pad = np.ones(batch.num_steps + int(added[-1]), np.bool_)
-    is_pad[place] = False
-
-    def longer(column: np.ndarray) -> np.ndarray:
-        out = np.zeros((len(is_pad), *column.shape[1:]), column.dtype)
-        if column.dtype == object:
-            out[is_pad] = b""
-        out[place] = column
-        return out
-
-    padded = StepPairs(*nest.map_structure(longer, tuple(pairs)))
-    padded.step_type[is_pad] = STEP_LAST
-    padded.next_step_type[is_pad] = STEP_FIRST
-    return [column for _, column in nest.flatten(padded)]
+    padded, _, place = spaced(frames, batch.lengths, behind=missing)
+    kinds = np.full(len(padded[0]), STEP_LAST, frames[0].dtype)
+    kinds[place] = frames[0]
+    return [kinds, *padded[1:]]
