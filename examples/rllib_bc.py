@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import cartpole
+import gymnasium
 import numpy as np
 import ray
 import torch
@@ -23,18 +24,21 @@ def main(iterations: int = 3) -> tuple[float, float]:
     """Mean returns before and after."""
     logged = offline_data(cartpole.log(), Path(tempfile.mkdtemp()) / "cartpole.parquet")
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    env = gymnasium.make("CartPole-v1")
     config = (
         BCConfig()
-        .environment("CartPole-v1")
+        .environment(observation_space=env.observation_space, action_space=env.action_space)
         .offline_data(**logged, dataset_num_iters_per_learner=150)
         .training(train_batch_size_per_learner=64, lr=1e-3)
         .debugging(seed=0)
     )
     algorithm = config.build_algo()
+    learners = algorithm.learner_group.foreach_learner(lambda learner: learner.module["default_policy"])
+    module = next(iter(learners)).get()  # of the one learner, which is in this process
 
     def policy(seen: np.ndarray) -> int:
         with torch.no_grad():
-            found = algorithm.get_module().forward_inference({"obs": torch.from_numpy(seen[None])})
+            found = module.forward_inference({"obs": torch.from_numpy(seen[None])})
         return int(found["action_dist_inputs"].argmax())
 
     before = cartpole.mean_return(policy)

@@ -29,12 +29,12 @@ def main(steps: int = 3000) -> tuple[float, float]:
     network = Net(state_shape=4, action_shape=2, hidden_sizes=[64, 64], softmax=False, num_atoms=50)
     algorithm = DiscreteCQL(
         policy=QRDQNPolicy(model=network, action_space=space),
-        optim=AdamOptimizerFactory(lr=1e-3),
+        optim=AdamOptimizerFactory(lr=3e-3),
         gamma=0.99,
         num_quantiles=50,
         n_step_return_horizon=3,
         target_update_freq=200,
-        min_q_weight=1.0,
+        min_q_weight=10.0,
     )
 
     def policy(seen: np.ndarray) -> int:
