@@ -23,12 +23,12 @@ from rlds2buf.adapters.rllib import offline_data
 def main(iterations: int = 3) -> tuple[float, float]:
     """Mean returns before and after."""
     logged = offline_data(cartpole.log(), Path(tempfile.mkdtemp()) / "cartpole.parquet")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
     env = gymnasium.make("CartPole-v1")
     config = (
         BCConfig()
         .environment(observation_space=env.observation_space, action_space=env.action_space)
-        .offline_data(**logged, dataset_num_iters_per_learner=150)
+        .offline_data(**logged, dataset_num_iters_per_learner=150, map_batches_kwargs={"concurrency": 1})
         .training(train_batch_size_per_learner=64, lr=1e-3)
         .debugging(seed=0)
     )
