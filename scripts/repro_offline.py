@@ -5,8 +5,8 @@ An online agent (TD3, Fujimoto et al. 2018) learns a Gymnasium task, and three s
 
 ==========  ===============================================================================
 random      actions drawn uniformly
-medium      the policy at the first evaluation that reaches the task's middling return, with
-            the noise it explored with
+medium      the policy at the first evaluation that reaches the task's middling return (the last
+            one if none does), with the noise it explored with
 replay      all that the agent had done by then, the random beginning included
 ==========  ===============================================================================
 
