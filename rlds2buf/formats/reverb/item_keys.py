@@ -183,7 +183,8 @@ def _pairs(names: np.ndarray) -> np.ndarray:
 
 def source_name(name: str) -> str:
     """A source's name, by which its items are kept apart from others': the whole path, where it is a path."""
-    return os.path.realpath(name) if os.path.exists(name) else name
+    path = name.partition(" [")[0]  # PATH [train]: what is in two splits of one dataset is the same
+    return os.path.realpath(path) if os.path.exists(path) else name
 
 
 class KeyMaker:

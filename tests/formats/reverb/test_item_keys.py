@@ -115,7 +115,7 @@ def test_sources_that_are_kept_apart_go_by_their_whole_path(tmp_path, monkeypatc
         made = by_content(source=source, distinct_by=distinct_by)
         return made.episodes(np.arange(1), *row).items(np.array([0]), np.array([0])).tolist()
 
-    assert key("a.hdf5") == key(str(tmp_path / "a.hdf5")) != key("b.hdf5")
+    assert key("a.hdf5") == key(str(tmp_path / "a.hdf5")) == key("a.hdf5 [train]") != key("b.hdf5")
     assert key("a.hdf5", "content") == key("b.hdf5", "content") != key("a.hdf5")
 
 
