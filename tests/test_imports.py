@@ -30,8 +30,6 @@ LAYERS = {
     "summaries": "numbers pipeline check views io transform formats.lerobot files core errors",
     "reverb": "pipeline formats io core errors",
     "rlds_to_reverb": "pipeline formats.reverb io core errors",
-    "adapters": "buffers pipeline views core errors",
-    "rlds_to_reverb": "pipeline io core errors",
     "adapters": "buffers pipeline summaries numbers views formats.lerobot core errors",
     "cli": "reverb summaries pipeline numbers buffers check formats core errors",
     "__main__": "cli",
