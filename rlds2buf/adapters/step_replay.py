@@ -24,8 +24,8 @@ from rlds2buf.errors import NotEnoughItems, SnapshotError
 
 __all__ = ["StepReplay", "end_codes", "packed"]
 
-_RECENT = 1024
-_SHARE = 32
+_RECENT = 512
+_SHARE = 64
 """At most so many steps of an environment wait, and at most one of so many that the buffer holds."""
 
 
@@ -118,7 +118,7 @@ class StepReplay:
         self.whole_episodes = whole_episodes
         self._rng = np.random.default_rng(seed)
         # One block of memory, of which what no row was written to costs nothing, in place of ever larger ones.
-        buffer.engine.contents.relay(capacity + capacity // 16 + 64)
+        buffer.engine.contents.relay(capacity + capacity // 64 + 64)
         width = min(_RECENT, capacity // (_SHARE * num_envs))
         together = not whole_episodes or num_envs == 1
         self._recent = _Recent(buffer.spec, num_envs, max(64 if whole_episodes else 1, width), together)

@@ -115,7 +115,7 @@ def test_batches_are_theirs(name: str, envs: int, timeouts: bool) -> None:
 
 def test_n_step_returns_are_theirs() -> None:
     options: dict[str, Any] = {"device": "cpu", "n_steps": 3, "gamma": 0.9}
-    one, other = ReplayBuffer(6400, BOX, ACTIONS, **options), NStepReplayBuffer(6400, BOX, ACTIONS, **options)
+    one, other = ReplayBuffer(12_800, BOX, ACTIONS, **options), NStepReplayBuffer(12_800, BOX, ACTIONS, **options)
     for step in steps(np.random.default_rng(0), 190, 1):  # all of them wait
         one.add(*step)
         other.add(*step)
@@ -136,7 +136,7 @@ def test_n_step_returns_are_theirs() -> None:
     assert len(mine) > 150 and mine.items() <= known.items()
     assert one.sample(7).discounts.shape == (7, 1)
     # Packed, it is the same but where a stretch ends.
-    packs = ReplayBuffer(190, BOX, ACTIONS, **options)
+    packs = ReplayBuffer(640, BOX, ACTIONS, **options)
     for step in steps(np.random.default_rng(0), 190, 1):
         packs.add(*step)
     assert packs.buffer.num_rows > 150
@@ -171,7 +171,7 @@ def test_full_it_keeps_the_newest_and_takes_less_memory() -> None:
     held += other.dones.nbytes + other.timeouts.nbytes
     assert one.size() == 20_000 and one.full
     assert float(one.sample(2000).rewards.min()) >= 9000
-    assert one.nbytes < 0.66 * held, one.nbytes / held
+    assert one.nbytes < 0.63 * held, one.nbytes / held
 
 
 # -- algorithms -----------------------------------------------------------------------------------

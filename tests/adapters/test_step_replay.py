@@ -115,7 +115,7 @@ def test_observations_are_kept_once() -> None:
 
 def test_an_unfinished_episode_goes_on_when_it_is_packed() -> None:
     """Its later part is no episode's beginning."""
-    held = replay(64, 1)  # packs every 2 steps
+    held = replay(64, 1)  # packs every step
     for t in range(5):
         now = np.full((1, 2), t, np.float32)
         held.add(now, now[:, :1], now[:, 0], now + 1, np.array([t == 3], np.uint8))
