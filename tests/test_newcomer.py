@@ -47,7 +47,7 @@ def test_steps_with_another_name_for_their_end_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("make", [rlds2buf.make_circular, rlds2buf.make_prioritized, rlds2buf.make_reservoir])
 def test_what_buffers_are_made_of(make: Any) -> None:
-    for wrong in (None, (1, 2), rlds2buf.open_source([[{"observation": 0.0}]])):
+    for wrong in ("4", (1, 2), rlds2buf.open_source([[{"observation": 0.0}]])):
         with pytest.raises(TypeError, match="spec must be a StepSpec"):
             make(wrong, 10)
 

@@ -197,10 +197,8 @@ def _plain(value: Any) -> Any:
 
 def _horizon(n_step: Any) -> int | tuple[int, int]:
     """An `n_step` as it was given: a number, or the least and the most."""
-    if not isinstance(n_step, tuple | list):
+    if not isinstance(n_step, tuple | list) or len(n_step) != 2:
         return integer("n_step", n_step, 1)
-    if len(n_step) != 2:
-        raise ValueError(f"n_step is a number, or two: the least and the most; got {n_step!r}")
     least, most = (integer("n_step", number, 1) for number in n_step)
     if least > most:
         raise ValueError(f"n_step is from the least to the most, got {n_step!r}")
