@@ -33,7 +33,9 @@ def mutate_file(path: Path, rng: random.Random) -> str:
     how = _of(path) if rng.random() < 0.85 else plain
     try:
         return how(path, rng)
-    except (ValueError, IndexError, KeyError, OSError, RuntimeError, TypeError, struct.error, zipfile.BadZipFile):
+    except (
+        ValueError, IndexError, KeyError, OSError, EOFError, RuntimeError, TypeError, struct.error, zipfile.BadZipFile,
+    ):  # fmt: skip
         return plain(path, rng)  # the file is not what it seems, or the library won't write that
 
 

@@ -132,7 +132,14 @@ def _numbers(array: Any, spec: FieldSpec, rows: int) -> np.ndarray:
         array = array.fill_null(float("nan"))
     if pyarrow.types.is_temporal(array.type):
         array = array.cast(pyarrow.int64() if array.type.bit_width == 64 else pyarrow.int32())
-    return array.to_numpy(zero_copy_only=False).astype(spec.dtype, copy=False)
+    found = array.to_numpy(zero_copy_only=False)
+    if found.dtype.kind == "f" and spec.dtype.kind in "iub":
+        with np.errstate(invalid="ignore"):
+            same = found.astype(spec.dtype) == found
+        if not same.all():
+            at = int(np.argmin(same))
+            raise Unfit(f"holds {found[at]}, which {spec.dtype} can't", at * rows // len(found))
+    return found.astype(spec.dtype, copy=False)
 
 
 def _dtype(kind: Any) -> np.dtype:

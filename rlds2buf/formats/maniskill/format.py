@@ -17,6 +17,11 @@ def _fits(look: Look) -> bool:
     return bool(names) and all(map(TRAJECTORY.fullmatch, names)) and look.hdf5_has(f"{names[0]}/actions")
 
 
+def _is_told(look: Look) -> bool:
+    told = look.json() if look.path.suffix == ".json" else None
+    return isinstance(told, dict) and {"env_info", "episodes"} <= told.keys()
+
+
 FORMATS = (
     Format(
         "maniskill",
@@ -28,7 +33,7 @@ FORMATS = (
         near=lambda look: 2 * any(map(TRAJECTORY.fullmatch, look.hdf5 or ())),
         refusals=(
             Refusal(
-                lambda look: look.path.suffix == ".json" and {"env_info", "episodes"} <= set(look.json() or ()),
+                _is_told,
                 lambda look: f"what ManiSkill tells of its trajectories; name {look.path.with_suffix('.h5').name}",
             ),
         ),

@@ -221,3 +221,11 @@ class TestWrong:
             assert len(list(source.read())) == source.num_episodes
         except SourceError as error:
             assert str(path) in str(error)
+
+
+@pytest.mark.parametrize("text", ["1.5", '[{"a": 1}]', '"env_info"', "null"])
+def test_a_json_of_anything_else_is_not_taken_for_its(tmp_path: Path, text: str) -> None:
+    (tmp_path / "trajectory.json").write_text(text)
+    with pytest.raises(SourceError) as caught:
+        open_source(tmp_path / "trajectory.json")
+    assert "ManiSkill tells" not in str(caught.value)
