@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rlds2buf.codecs.cores import cores
 from rlds2buf.core.budget import Budget
 from rlds2buf.errors import MissingDependency, SourceFormatError
 from rlds2buf.formats.zarr.store import ArrayInfo, Store
@@ -26,6 +27,7 @@ _RAISES = (
 """Whatever a damaged chunk comes out as."""
 
 
+_AHEAD_BYTES = 1 << 26
 _BLOSC_HEADER = 16
 
 
@@ -103,6 +105,8 @@ class ZarrRows:
             budget.check_bytes(size - store.size, f"{store.path}: a chunk of {info.path}")
         self._held = np.empty(0, info.dtype)
         self._held_from = 0
+        # zarr decodes the chunks that it is asked for on all cores.
+        self._ahead = max(1, min(cores(), _AHEAD_BYTES // max(1, size)))
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows ``start`` up to (not with) ``stop``, ``[n, ...]``, in memory of their own.
@@ -124,10 +128,18 @@ class ZarrRows:
             else:
                 upto = at
                 low = at // step * step
-                self._held = self._decoded(low, min(low + step, self.info.shape[0]))
+                self._held = self._decoded_from(low)
                 self._held_from = low
             at = upto
         return out
+
+    def _decoded_from(self, start: int) -> np.ndarray:
+        """The rows of a chunk, and of those behind it where they can be had."""
+        step, total = self.info.step, self.info.shape[0]
+        if self._ahead > 1:
+            with contextlib.suppress(DamagedChunk):  # whoever asks for the rows of that one is told
+                return self._decoded(start, min(start + self._ahead * step, total))
+        return self._decoded(start, min(start + step, total))
 
     def _decoded(self, start: int, stop: int) -> np.ndarray:
         try:
