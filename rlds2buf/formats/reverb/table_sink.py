@@ -136,7 +136,7 @@ class ReverbTableSink(Sink):
             raise ValueError(f"chunk_length must be at least 1, got {chunk_length}")
         if keep_existing and journal is None:
             raise ValueError(
-                "keep_existing (--keep-existing) needs the journal of the earlier push (resume=, --resume): Reverb "
+                "keep_existing (--keep-existing) needs the journal of the earlier push (resume=): Reverb "
                 "does not tell which keys it has, and sending an item again sets its priority"
             )
         choice("distinct_by", distinct_by, (BY_CONTENT, BY_SOURCE, BY_NUMBER))
