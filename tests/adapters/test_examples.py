@@ -36,7 +36,6 @@ def test_gets_better(name: str) -> None:
     assert after > 3 * before, done.stdout
 
 
-@pytest.mark.skipif(importlib.util.find_spec("stable_baselines3") is None, reason="absent here: Stable-Baselines3")
 def test_pendulum_swings_up() -> None:
     command = [sys.executable, "-W", "ignore", "examples/sb3_sac.py", "3000"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)

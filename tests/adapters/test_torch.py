@@ -218,7 +218,8 @@ def test_it_goes_on_in_the_middle(order: str, workers: int) -> None:
 
 
 def test_the_loader_that_keeps_states_itself() -> None:
-    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="absent here: torchdata")
+    from torchdata import stateful_dataloader as stateful
+
     for workers in (0, 2):
         whole = [seen([batch]) for batch in IterableDataset(filled(), 4)]
         loader = stateful.StatefulDataLoader(IterableDataset(filled(), 4), batch_size=None, num_workers=workers)

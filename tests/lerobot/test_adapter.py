@@ -15,6 +15,7 @@ from rlds2buf.adapters.lerobot import Dataset
 from tests.lerobot.conftest import Made
 from tests.lerobot.opened import open_set
 from tests.lerobot.sets import FPS
+from tests.lerobot.theirs import small_policy
 
 
 def same(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
@@ -75,7 +76,6 @@ def test_a_saved_buffer_is_a_dataset_for_a_policy(made: Made, tmp_path: Path) ->
     from lerobot.configs.types import FeatureType
     from lerobot.datasets.sampler import EpisodeAwareSampler
     from lerobot.datasets.utils import dataset_to_policy_features
-    from lerobot.policies.act.configuration_act import ACTConfig
     from lerobot.policies.factory import make_policy
 
     folder = made("images")
@@ -86,20 +86,7 @@ def test_a_saved_buffer_is_a_dataset_for_a_policy(made: Made, tmp_path: Path) ->
     same(mine[len(mine) - 1], theirs[len(theirs) - 1])
     features = dataset_to_policy_features(mine.meta.features)
     assert {name for name, one in features.items() if one.type is FeatureType.VISUAL} == set(theirs.meta.camera_keys)
-    config = ACTConfig(
-        device="cpu",
-        push_to_hub=False,
-        pretrained_backbone_weights=None,
-        chunk_size=4,
-        n_action_steps=4,
-        dim_model=32,
-        n_heads=2,
-        dim_feedforward=32,
-        n_encoder_layers=1,
-        n_vae_encoder_layers=1,
-        latent_dim=4,
-    )
-    policy = make_policy(config, ds_meta=mine.meta)
+    policy = make_policy(small_policy(), ds_meta=mine.meta)
     sampler = EpisodeAwareSampler(
         mine.meta.episodes["dataset_from_index"], mine.meta.episodes["dataset_to_index"], shuffle=True
     )

@@ -32,17 +32,11 @@ def edited(folder: Path, target: Path) -> dict[str, tuple[Path, list[int]]]:
     return {name: (target / name, episodes) for name, episodes in held.items()}
 
 
-def trained(folder: Path, output: Path, steps: int = 2) -> dict[str, Any]:
-    """A few steps of lerobot's training loop with a small ACT, on the processor; returns the features that it takes.
-
-    Asserts that every step's loss is a number, and that a checkpoint lies in `output`.
-    """
-    from lerobot.configs.default import DatasetConfig
-    from lerobot.configs.train import TrainPipelineConfig
+def small_policy() -> Any:
+    """ACT with as few weights as it takes."""
     from lerobot.policies.act.configuration_act import ACTConfig
-    from lerobot.scripts import lerobot_train
 
-    policy = ACTConfig(
+    return ACTConfig(
         device="cpu",
         push_to_hub=False,
         pretrained_backbone_weights=None,
@@ -55,6 +49,18 @@ def trained(folder: Path, output: Path, steps: int = 2) -> dict[str, Any]:
         n_vae_encoder_layers=1,
         latent_dim=4,
     )
+
+
+def trained(folder: Path, output: Path, steps: int = 2) -> dict[str, Any]:
+    """A few steps of lerobot's training loop with a small ACT, on the processor; returns the features that it takes.
+
+    Asserts that every step's loss is a number, and that a checkpoint lies in `output`.
+    """
+    from lerobot.configs.default import DatasetConfig
+    from lerobot.configs.train import TrainPipelineConfig
+    from lerobot.scripts import lerobot_train
+
+    policy = small_policy()
     config = TrainPipelineConfig(
         # The pictures' own statistics, not those of ImageNet.
         dataset=DatasetConfig(f"test/{folder.name}", root=str(folder), use_imagenet_stats=False),

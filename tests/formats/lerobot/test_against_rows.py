@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,8 +14,6 @@ import rlds2buf
 from rlds2buf.core.episode_batch import EpisodeBatch
 from tests.formats.lerobot.made import Made, write_v2, write_v3
 from tests.reference.lerobot import column, ends_of, read_lerobot
-
-pytest.importorskip("pyarrow")
 
 KINDS = ("float32", "float64", "int64", "int32", "uint8", "int16", "bool")
 

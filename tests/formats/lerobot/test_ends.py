@@ -12,8 +12,6 @@ import rlds2buf
 from rlds2buf import Buffer
 from tests.formats.lerobot.made import Made, write_v3
 
-pytest.importorskip("pyarrow")
-
 NUMBER = {"dtype": "float32", "shape": [1], "names": None}
 FLAG = {"dtype": "bool", "shape": [1], "names": None}
 

@@ -17,8 +17,6 @@ from rlds2buf.formats.lerobot.source import LeRobotDirSource
 from tests.codecs.video.videos import moving, write
 from tests.formats.lerobot.made import Camera, Made, png, write_v2, write_v3
 
-pytest.importorskip("pyarrow")
-
 ACTION = {"dtype": "float32", "shape": [2], "names": None}
 FRONT, TOP = "observation.images.front", "observation.images.top"
 
@@ -124,7 +122,6 @@ def near(one: np.ndarray, other: np.ndarray) -> bool:
 
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[np.ndarray]]]:
-    pytest.importorskip("av")
     return with_videos(tmp_path_factory.mktemp("videos") / "set")
 
 
@@ -178,7 +175,6 @@ def test_frames_by_name(videos: tuple[Path, dict[str, list[np.ndarray]]]) -> Non
 
 
 def test_videos_that_are_absent_or_short(tmp_path: Path) -> None:
-    pytest.importorskip("av")
     root, frames = with_videos(tmp_path / "set")
     path = root / f"videos/{FRONT}/chunk-000/file-001.mp4"
     write(path, frames[FRONT][2][:6], "h264", fps=10)
@@ -202,7 +198,6 @@ def test_videos_that_are_absent_or_short(tmp_path: Path) -> None:
 
 
 def test_v21_with_a_video_of_each_episode(tmp_path: Path) -> None:
-    pytest.importorskip("av")
     made = Made([{"action": np.zeros((count, 2), np.float32)} for count in LENGTHS], {"action": ACTION})
     made.features[TOP] = {"dtype": "video", "shape": [3, 96, 128], "names": ["channel", "height", "width"]}
     root = write_v2(tmp_path / "set", made, version="v2.0", chunks_size=3)
@@ -275,7 +270,6 @@ def test_names_of_openpi_are_guessed_and_that_is_said(tmp_path: Path) -> None:
 
 
 def test_the_next_block_is_decoded_ahead_and_an_error_comes_in_its_place(tmp_path: Path) -> None:
-    pytest.importorskip("av")
     root, frames = with_videos(tmp_path / "set")
     (root / f"videos/{TOP}/chunk-000/file-000.mp4").write_bytes(b"no video")
     for threads in (1, 2):

@@ -16,8 +16,6 @@ from tests.contracts.source import MakeSource, SourceContract
 from tests.data import DATA
 from tests.formats.lerobot.made import vectors, write_v2, write_v3
 
-pytest.importorskip("pyarrow")
-
 
 class TestContractV3(SourceContract):
     @pytest.fixture

@@ -14,8 +14,6 @@ import rlds2buf
 from rlds2buf.errors import EpisodeError, LimitExceeded, SourceError, SourceFormatError, SourceNotFound
 from tests.formats.lerobot.made import Made, write_v2, write_v3
 
-pytest.importorskip("pyarrow")
-
 VECTOR: dict[str, Any] = {"dtype": "float32", "shape": [3], "names": None}
 
 

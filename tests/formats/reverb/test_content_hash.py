@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2buf.formats.reverb.content_hash import content_hashes
+from tests.formats.reverb.several import DTYPES, LENGTHS, WIDTHS, several
 
 
 def one(*columns):
@@ -16,23 +17,9 @@ def one(*columns):
     return tuple(found.tolist())
 
 
-@given(
-    rows=st.lists(st.integers(1, 50), min_size=1, max_size=12),
-    dtypes=st.lists(st.sampled_from(["f4", "f8", "i1", "?", "f2", object]), min_size=1, max_size=4),
-    width=st.sampled_from([0, 1, 3, 900]),
-)
+@given(rows=LENGTHS, dtypes=DTYPES, width=WIDTHS)
 def test_hashes_of_many_episodes_are_those_of_each(rows, dtypes, width):
-    rng = np.random.default_rng(sum(rows))
-    edges = np.append(0, np.cumsum(rows))
-    columns = []
-    for dtype in dtypes:
-        if dtype is object:
-            column = np.empty(edges[-1], object)
-            column[:] = [b"x" * int(n) for n in rng.integers(0, 4, edges[-1])]
-        else:
-            column = (rng.normal(size=(edges[-1], width)) * 9).astype(dtype)
-        columns.append(column)
-    apart = [[column[start:stop] for column in columns] for start, stop in itertools.pairwise(edges)]
+    columns, edges, apart = several(rows, dtypes, width)
     assert [tuple(found) for found in content_hashes(columns, edges).tolist()] == [one(*some) for some in apart]
 
 

@@ -12,6 +12,7 @@ from rlds2buf.errors import SinkError
 from rlds2buf.formats.reverb import item_keys
 from rlds2buf.formats.reverb.content_hash import content_hashes
 from rlds2buf.formats.reverb.item_keys import ContentKeys, EpisodeKeys, KeyMaker, checksum, checksums, keys_of, seed_of
+from tests.formats.reverb.several import DTYPES, LENGTHS, WIDTHS, several
 
 SEEDS = st.integers(0, 2**64 - 1)
 MASK = 2**64 - 1
@@ -192,23 +193,9 @@ def test_checksums_see_strings_and_order():
     assert checksum([column]) == checksum([np.asfortranarray(column)]) != checksum([column[::-1]])
 
 
-@given(
-    rows=st.lists(st.integers(1, 50), min_size=1, max_size=12),
-    dtypes=st.lists(st.sampled_from(["f4", "f8", "i1", "?", "f2", object]), min_size=1, max_size=4),
-    width=st.sampled_from([0, 1, 3, 900]),
-)
+@given(rows=LENGTHS, dtypes=DTYPES, width=WIDTHS)
 def test_checksums_of_many_episodes_are_those_of_each(rows, dtypes, width):
-    rng = np.random.default_rng(sum(rows))
-    edges = np.append(0, np.cumsum(rows))
-    tensors = []
-    for dtype in dtypes:
-        if dtype is object:
-            column = np.empty(edges[-1], object)
-            column[:] = [b"x" * int(n) for n in rng.integers(0, 4, edges[-1])]
-        else:
-            column = (rng.normal(size=(edges[-1], width)) * 9).astype(dtype)
-        tensors.append(column)
-    apart = [[tensor[start:stop] for tensor in tensors] for start, stop in itertools.pairwise(edges)]
+    tensors, edges, apart = several(rows, dtypes, width)
     assert checksums(tensors, edges).tolist() == [checksum(one) for one in apart]
 
 
