@@ -33,6 +33,8 @@ from rlds2buf.core.spec import spec_of
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 OBSERVATION, ACTION = 17, 6
+_WARM = 3.0
+"""Seconds: until then numpy's twins of the kernels have done enough for these to be compiled."""
 LENGTHS = 20, 1000
 """Steps of an episode: CartPole, goals to reach and demonstrations; HalfCheetah."""
 Pass = Callable[[], Any]
@@ -184,7 +186,7 @@ def jpegs(pictures: np.ndarray) -> np.ndarray:
 def turns(
     contenders: dict[str, Pass], rounds: int, clear: Callable[[str], Any] = lambda name: None, calls: int = 1
 ) -> Rates:
-    """The rate of each in every turn, after one that warms up.
+    """The rate of each in every turn, after one that warms up: for seconds, since kernels are compiled on the way.
 
     Args:
         clear: called before every pass with the contender's name, outside of its time.
@@ -193,12 +195,15 @@ def turns(
     rates: Rates = {name: [] for name in contenders}
     for turn in range(rounds + 1):
         for name, run in contenders.items():
-            found = []
-            for _ in range(calls):
+            found: list[float] = []
+            seconds = 0.0
+            while len(found) < calls or (not turn and seconds < _WARM):
                 clear(name)
                 start = time.perf_counter()
                 done = run()
-                found.append((done if isinstance(done, int) else 1) / (time.perf_counter() - start))
+                took = time.perf_counter() - start
+                seconds += took
+                found.append((done if isinstance(done, int) else 1) / took)
             if turn:
                 rates[name].append(statistics.median(found))
     return rates
